@@ -1,0 +1,2 @@
+//! Scenario → run → record → report.
+pub mod record;

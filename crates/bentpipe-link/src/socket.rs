@@ -1,0 +1,207 @@
+//! What a workload sees of its host: sockets that never block.
+//!
+//! A [`Program`] is written once against [`Sockets`]; the emulator drives it over kernel sockets, the simulator over
+//! its own TCP. Both tell it the time.
+//!
+//! Contract: after `poll`, the driver calls `poll` again when any socket of the program may have changed state (became
+//! readable, writable, connected, closed) or when `next_wake` is due. Changes are announced once: a program works each
+//! socket until it would block. Early or extra calls do nothing.
+
+use crate::time::Instant;
+use std::net::{IpAddr, SocketAddr};
+
+/// A socket of one program; never reused within a run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct SocketId(pub u32);
+
+/// Why a socket ended or a call was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The peer answered the connection request with a reset.
+    #[error("connection refused")]
+    Refused,
+    /// The peer reset the connection, or wrote to a closed one.
+    #[error("connection reset by peer")]
+    Reset,
+    /// The stack gave up waiting for the peer.
+    #[error("connection timed out")]
+    TimedOut,
+    /// No route to the peer.
+    #[error("network unreachable")]
+    Unreachable,
+    /// The local port is taken.
+    #[error("address already in use")]
+    AddressInUse,
+    /// The operation needs a right that this process lacks.
+    #[error("permission denied")]
+    Denied,
+    /// The socket is not of the kind for this call, or was closed.
+    #[error("socket is closed")]
+    Closed,
+    /// Anything else, as the operating system's error number.
+    #[error("operating system error {0}")]
+    Other(i32),
+}
+
+/// What a receive call found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Received {
+    /// This many bytes, at least one.
+    Bytes(usize),
+    /// Nothing now; the driver will poll when there is more.
+    Nothing,
+    /// The peer has finished sending.
+    End,
+}
+
+/// What a pattern receive found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReceivedPattern {
+    /// `bytes` arrived (at least one), `wrong` of which differ from the pattern.
+    Bytes {
+        /// Bytes taken from the stream.
+        bytes: u64,
+        /// How many of them were not what [`pattern_byte`] says.
+        wrong: u64,
+    },
+    /// Nothing now.
+    Nothing,
+    /// The peer has finished sending.
+    End,
+}
+
+/// Where a connection attempt stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Connection {
+    /// The handshake is under way.
+    Opening,
+    /// Data can flow.
+    Open,
+}
+
+/// A host's sockets as a program sees them. No call blocks.
+pub trait Sockets {
+    /// Starts a TCP connection; watch it with [`Sockets::connection`].
+    fn connect(&mut self, to: SocketAddr) -> Result<SocketId, SocketError>;
+    /// Whether a connection is open yet, or why it failed.
+    fn connection(&mut self, socket: SocketId) -> Result<Connection, SocketError>;
+    /// Listens for TCP connections on `port`, any address.
+    fn listen(&mut self, port: u16) -> Result<SocketId, SocketError>;
+    /// The next waiting connection, if any.
+    fn accept(&mut self, listener: SocketId) -> Result<Option<SocketId>, SocketError>;
+    /// The address this end of a connection (or a listener) has.
+    fn local_address(&mut self, socket: SocketId) -> Result<SocketAddr, SocketError>;
+    /// The address of a connection's other end.
+    fn peer_address(&mut self, socket: SocketId) -> Result<SocketAddr, SocketError>;
+    /// Hands bytes to the stack; returns how many it took (fewer than offered: it is full).
+    fn send(&mut self, socket: SocketId, data: &[u8]) -> Result<usize, SocketError>;
+    /// Sends up to `length` bytes of `pattern` from `offset`; returns how many were taken (fewer: it is full).
+    fn send_pattern(&mut self, socket: SocketId, pattern: u64, offset: u64, length: u64) -> Result<u64, SocketError>;
+    /// Takes what has arrived, in order.
+    fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Received, SocketError>;
+    /// Takes up to `max` bytes that should be `pattern` from `offset`, and compares them.
+    fn receive_pattern(
+        &mut self,
+        socket: SocketId,
+        pattern: u64,
+        offset: u64,
+        max: u64,
+    ) -> Result<ReceivedPattern, SocketError>;
+    /// Ends our direction (FIN) after what was sent; receiving goes on.
+    fn finish(&mut self, socket: SocketId);
+    /// Closes in order; unsent data is still delivered.
+    fn close(&mut self, socket: SocketId);
+    /// Ends at once with a reset.
+    fn abort(&mut self, socket: SocketId);
+    /// Opens a UDP socket; port 0 takes a free one.
+    fn open_datagram(&mut self, port: u16) -> Result<SocketId, SocketError>;
+    /// Sends one datagram; `false` when the stack had no room and dropped it.
+    fn send_to(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<bool, SocketError>;
+    /// The next datagram: its length and sender. Longer ones are cut to `into`.
+    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, SocketError>;
+    /// Opens an ICMP echo socket; replies to its requests come back through [`Sockets::receive_echo`].
+    fn open_echo(&mut self) -> Result<SocketId, SocketError>;
+    /// Sends an ICMP echo request with this sequence number; `data` follows the eight-byte ICMP header.
+    fn send_echo(&mut self, socket: SocketId, to: IpAddr, sequence: u16, data: &[u8]) -> Result<bool, SocketError>;
+    /// The next echo reply: sequence number, data length, and when the stack received it.
+    fn receive_echo(&mut self, socket: SocketId, into: &mut [u8])
+    -> Result<Option<(u16, usize, Instant)>, SocketError>;
+}
+
+/// One side of a workload: a passive state machine over [`Sockets`].
+pub trait Program: Send {
+    /// Does whatever can be done now. The first call starts the program.
+    fn poll(&mut self, now: Instant, sockets: &mut dyn Sockets);
+    /// When `poll` must be called at the latest though no socket changes; `None`: never.
+    fn next_wake(&self) -> Option<Instant>;
+    /// Nothing is left to do. A server that waits for further clients is done when all it was told to expect came.
+    fn is_done(&self) -> bool;
+}
+
+/// The byte at `offset` of `pattern`: a function of both, so that 75 MB in flight cost no 75 MB.
+#[must_use]
+pub fn pattern_byte(pattern: u64, offset: u64) -> u8 {
+    pattern_word(pattern, offset >> 3).to_le_bytes()[(offset & 7) as usize]
+}
+
+/// Fills `into` with `pattern` from `offset`. Incompressible: the finaliser of SplitMix64 (Steele et al., OOPSLA 2014)
+/// over the word's number.
+pub fn fill_pattern(pattern: u64, offset: u64, into: &mut [u8]) {
+    let mut at = offset;
+    let mut rest = into;
+    while !rest.is_empty() {
+        let word = pattern_word(pattern, at >> 3).to_le_bytes();
+        let skip = (at & 7) as usize;
+        let take = (8 - skip).min(rest.len());
+        rest[..take].copy_from_slice(&word[skip..skip + take]);
+        rest = &mut rest[take..];
+        at += take as u64;
+    }
+}
+
+/// How many bytes of `data` differ from `pattern` at `offset`.
+#[must_use]
+pub fn count_wrong(pattern: u64, offset: u64, data: &[u8]) -> u64 {
+    let mut at = offset;
+    let mut rest = data;
+    let mut wrong = 0;
+    while !rest.is_empty() {
+        let word = pattern_word(pattern, at >> 3).to_le_bytes();
+        let skip = (at & 7) as usize;
+        let take = (8 - skip).min(rest.len());
+        if rest[..take] != word[skip..skip + take] {
+            wrong += rest[..take].iter().zip(&word[skip..]).filter(|(a, b)| a != b).count() as u64;
+        }
+        rest = &rest[take..];
+        at += take as u64;
+    }
+    wrong
+}
+
+fn pattern_word(pattern: u64, index: u64) -> u64 {
+    let mut z = pattern.wrapping_add(index.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_the_same_from_any_offset() {
+        let mut whole = [0; 100];
+        fill_pattern(7, 1000, &mut whole);
+        for start in 0..20 {
+            let mut part = [0; 50];
+            fill_pattern(7, 1000 + start as u64, &mut part);
+            assert_eq!(part, whole[start..start + 50]);
+            assert_eq!(part[0], pattern_byte(7, 1000 + start as u64));
+        }
+        assert_eq!(count_wrong(7, 1000, &whole), 0);
+        whole[13] ^= 1;
+        whole[99] ^= 128;
+        assert_eq!(count_wrong(7, 1000, &whole), 2);
+    }
+}
