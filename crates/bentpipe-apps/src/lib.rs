@@ -1,1 +1,118 @@
-//! Workloads.
+//! Workloads as pure state machines over streams and datagrams.
+//!
+//! Each workload has a spec that makes its two sides, a client and a server [`App`], and that combines what both saw
+//! into the one [`Report`]. They are written against [`bentpipe_link::socket::Sockets`] only: no clock, no socket, no
+//! thread and no random source is in this crate, so the same code runs in virtual time and over kernel sockets.
+//!
+//! | module | workload | as |
+//! |---|---|---|
+//! | [`ping`] | ICMP echo at an interval | ping(8) |
+//! | [`bulk`] | one TCP connection, so many bytes or so long | ttcp, tcptgen |
+//! | [`ftp`] | sessions and files, control and data connections | RFC 959, RFC 2428 |
+//! | [`page`] | a page and its objects over HTTP/1.0 or 1.1 | RFC 9112 |
+//! | [`service`] | servers without end, for real programs to talk to | |
+//!
+//! # Contract with the driver
+//!
+//! That of [`bentpipe_link::socket::Program`], and:
+//!
+//! - Both sides are made with the same seed: it names the pattern that data is made of and verified against.
+//! - The client decides when a workload is over. The driver polls the server for as long as the client is not done and
+//!   stops it afterwards; a server's `is_done` only says whether the driver must wait for it as well once the client
+//!   succeeded. Servers that merely answer say `true` as soon as they listen and must be polled all the same.
+//! - A turn of one connection is bounded; when it ends with work left, `next_wake` is not later than the poll's time.
+
+pub mod bulk;
+pub mod ftp;
+pub mod page;
+pub mod ping;
+pub mod report;
+pub mod service;
+
+mod acceptor;
+mod line;
+mod outbox;
+mod progress;
+mod stream;
+
+pub use report::{App, Measurement, Report, Series, Status};
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Which way a workload's data goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From the server to the client.
+    Download,
+    /// From the client to the server.
+    Upload,
+}
+
+/// A setting of a spec that cannot be run: what is wrong and what is allowed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct SpecError {
+    /// The spec's field.
+    pub field: &'static str,
+    /// What is wrong with it, and what is allowed.
+    pub message: String,
+}
+
+/// How long a server serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServerLife {
+    /// Until the driver stops it, which it may do once the client is done: `is_done` is true as soon as it listens.
+    Workload,
+    /// As long as the run lasts: `is_done` is true only when it cannot listen.
+    Forever,
+}
+
+/// A text that is neither `download` nor `upload`.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{found:?} is not a direction; allowed: download, upload")]
+pub struct DirectionError {
+    /// The text.
+    pub found: String,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Direction::Download => "download",
+            Direction::Upload => "upload",
+        })
+    }
+}
+
+impl FromStr for Direction {
+    type Err = DirectionError;
+    fn from_str(text: &str) -> Result<Self, DirectionError> {
+        match text {
+            "download" => Ok(Direction::Download),
+            "upload" => Ok(Direction::Upload),
+            _ => Err(DirectionError { found: text.to_owned() }),
+        }
+    }
+}
+
+impl SpecError {
+    /// `Err` unless `holds`.
+    pub(crate) fn unless(holds: bool, field: &'static str, message: impl Into<String>) -> Result<(), SpecError> {
+        if holds { Ok(()) } else { Err(SpecError { field, message: message.into() }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_direction_reads_back() {
+        for direction in [Direction::Download, Direction::Upload] {
+            assert_eq!(direction.to_string().parse(), Ok(direction));
+        }
+        let error = "Sideways".parse::<Direction>().unwrap_err().to_string();
+        assert_eq!(error, "\"Sideways\" is not a direction; allowed: download, upload");
+    }
+}

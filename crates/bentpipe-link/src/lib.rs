@@ -1,4 +1,23 @@
-//! Links as pure state machines.
+//! Links as pure state machines, told the time by a driver.
+//!
+//! The way of a packet through one direction of a link: [`queue`] → [`framing`] → [`transmitter`] → [`medium`].
+//! [`direction`] chains them, [`link`] joins both directions (and a [`circuit`], where the link must be set up) into a
+//! [`node::Node`]. [`config`] reads a link from TOML, [`catalogue`] holds the named ones.
+
+pub mod catalogue;
+pub mod circuit;
+pub mod config;
+pub mod direction;
+pub mod framing;
+pub mod link;
+pub mod medium;
+pub mod node;
+pub mod noise;
+pub mod packet;
+pub mod problem;
+pub mod queue;
+pub mod seed;
 pub mod socket;
 pub mod time;
+pub mod transmitter;
 pub mod units;

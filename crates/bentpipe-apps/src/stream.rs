@@ -1,0 +1,83 @@
+//! Moving data over one connection until it would block, for a bounded turn.
+
+use crate::progress::Arrivals;
+use bentpipe_link::socket::{Received, ReceivedPattern, SocketError, SocketId, Sockets};
+use bentpipe_link::time::Instant;
+
+/// How a turn ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// The socket would block, or a timer must come first: wait for the driver.
+    Waiting,
+    /// The turn was long enough; poll again at the same time.
+    Again,
+    /// Nothing is left: all was sent, or the peer's data has ended.
+    Over,
+}
+
+/// Sends `pattern` from `at` up to `end`.
+pub(crate) fn send_range(
+    sockets: &mut dyn Sockets,
+    socket: SocketId,
+    pattern: u64,
+    at: &mut u64,
+    end: u64,
+) -> Result<Turn, SocketError> {
+    let turn_end = at.saturating_add(TURN_BYTES_MAX);
+    while *at < end {
+        if *at >= turn_end {
+            return Ok(Turn::Again);
+        }
+        let offered = (end - *at).min(CALL_BYTES_MAX);
+        let taken = sockets.send_pattern(socket, pattern, *at, offered)?;
+        *at += taken;
+        if taken < offered {
+            return Ok(Turn::Waiting);
+        }
+    }
+    Ok(Turn::Over)
+}
+
+/// Receives what should be `pattern` from `at`; `Over` at the peer's end of data.
+pub(crate) fn receive_range(
+    now: Instant,
+    sockets: &mut dyn Sockets,
+    socket: SocketId,
+    pattern: u64,
+    at: &mut u64,
+    arrivals: &mut Arrivals,
+) -> Result<Turn, SocketError> {
+    let turn_end = at.saturating_add(TURN_BYTES_MAX);
+    while *at < turn_end {
+        match sockets.receive_pattern(socket, pattern, *at, CALL_BYTES_MAX)? {
+            ReceivedPattern::Bytes { bytes, wrong } => {
+                *at = at.saturating_add(bytes);
+                arrivals.add(now, bytes, wrong);
+            }
+            ReceivedPattern::Nothing => return Ok(Turn::Waiting),
+            ReceivedPattern::End => return Ok(Turn::Over),
+        }
+    }
+    Ok(Turn::Again)
+}
+
+/// Receives and forgets; `Over` at the peer's end of data.
+pub(crate) fn discard(sockets: &mut dyn Sockets, socket: SocketId) -> Result<(Turn, u64), SocketError> {
+    let mut scratch = [0; SCRATCH_BYTES];
+    let mut bytes = 0;
+    while bytes < TURN_BYTES_MAX {
+        match sockets.receive(socket, &mut scratch)? {
+            Received::Bytes(n) => bytes += n as u64,
+            Received::Nothing => return Ok((Turn::Waiting, bytes)),
+            Received::End => return Ok((Turn::Over, bytes)),
+        }
+    }
+    Ok((Turn::Again, bytes))
+}
+
+/// What one call asks for at most.
+const CALL_BYTES_MAX: u64 = 256 * 1024;
+/// What one connection moves in one turn at most: a peer as fast as we are must not keep the driver from the others.
+const TURN_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// The buffer that bytes without a known pattern go through.
+pub(crate) const SCRATCH_BYTES: usize = 16 * 1024;

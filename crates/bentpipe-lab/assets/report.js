@@ -1,0 +1,128 @@
+// Draws the report's charts from the JSON beside it. Text from the record reaches the page only as text content.
+(function () {
+  "use strict";
+
+  // Lines differ in lightness and in dashes, so that they can be told apart without colour.
+  var LIGHT = ["#0b57b0", "#c2410c", "#15803d", "#7e22ce", "#0e7490", "#be185d", "#78500f", "#4b5563"];
+  var DARK = ["#7db7ff", "#ffab66", "#5fdd92", "#cfa5ff", "#56d6e6", "#ff94c5", "#dcb877", "#b8c1cc"];
+  var DASHES = [[], [8, 3], [2, 3], [12, 3, 2, 3]];
+  var CSS_DASHES = ["solid", "dashed", "dotted", "dashed"];
+  var HEIGHT = 210, PRINT_WIDTH = 690, PRINT_HEIGHT = 190;
+
+  var charts = JSON.parse(document.getElementById("chart-data").textContent);
+  var dark = window.matchMedia("(prefers-color-scheme: dark)");
+  var printing = false;
+  var drawn = [];
+
+  function theme() {
+    return dark.matches && !printing
+      ? { lines: DARK, text: "#a3adb8", grid: "#2a323b" }
+      : { lines: LIGHT, text: "#57606a", grid: "#e4e8ec" };
+  }
+
+  function digits(value) {
+    if (value == null) return "–";
+    return Math.abs(value) >= 1e6 ? value.toPrecision(4) : String(+value.toPrecision(4));
+  }
+
+  function axis(colours, label, more) {
+    return Object.assign({
+      label: label, labelSize: 20, labelGap: 2, labelFont: "12px sans-serif", font: "12px sans-serif",
+      stroke: colours.text, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid, width: 1, size: 5 },
+      gap: 4, values: function (u, splits) { return splits.map(digits); }
+    }, more);
+  }
+
+  function options(chart, width) {
+    var colours = theme();
+    var series = chart.lines.map(function (line, i) {
+      var few = line.x.length <= 60;
+      return {
+        label: line.label, stroke: colours.lines[i % colours.lines.length], width: 1.75, spanGaps: true,
+        dash: DASHES[i % DASHES.length], points: { show: few, size: 4, fill: colours.lines[i % colours.lines.length] },
+        paths: chart.step ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear(),
+        value: function (u, v) { return v == null ? "" : digits(v) + (chart.unit ? " " + chart.unit : ""); }
+      };
+    });
+    return {
+      width: width, height: printing ? PRINT_HEIGHT : HEIGHT,
+      padding: [8, 8, 0, 0],
+      cursor: { sync: { key: chart.group }, points: { size: 6 }, drag: { x: true, y: false } },
+      legend: { markers: { width: 3, dash: function (u, i) { return CSS_DASHES[(i - 1) % CSS_DASHES.length]; } } },
+      scales: {
+        x: { time: false, range: function (u, min, max) { return u.zoomed ? [min, max] : [0, chart.x_max]; } },
+        y: { range: function (u, min, max) { return uPlot.rangeNum(Math.min(0, min || 0), max > 0 ? max : 1, { min: { pad: 0 }, max: { pad: 0.08 } }); } }
+      },
+      axes: [
+        axis(colours, "seconds since the case started", { size: 30, space: 50 }),
+        axis(colours, chart.y_label, {
+          space: 32,
+          size: function (u, values) {
+            var longest = (values || []).reduce(function (n, v) { return Math.max(n, v.length); }, 1);
+            return 14 + 7 * longest;
+          }
+        })
+      ],
+      series: [{ label: "Time", value: function (u, v) { return v == null ? "" : digits(v) + " s"; } }].concat(series),
+      hooks: {
+        setSelect: [function (u) { u.zoomed = u.select.width > 0; }],
+        ready: [function (u) {
+          u.over.addEventListener("dblclick", function () { u.zoomed = false; }, true);
+          keyboard(u);
+        }]
+      }
+    };
+  }
+
+  // The legend switches lines with a click; let the keyboard do so too.
+  function keyboard(u) {
+    u.root.querySelectorAll(".u-series th").forEach(function (heading, i) {
+      if (i === 0) return;
+      heading.tabIndex = 0;
+      heading.title = "Show or hide this line";
+      heading.addEventListener("keydown", function (event) {
+        if (event.key === "Enter" || event.key === " ") { event.preventDefault(); heading.click(); }
+      });
+    });
+  }
+
+  function widthOf(element) {
+    return printing ? PRINT_WIDTH : Math.max(200, Math.floor(element.clientWidth));
+  }
+
+  function draw() {
+    drawn.forEach(function (one) { one.plot.destroy(); });
+    drawn = charts.map(function (chart) {
+      var element = document.getElementById(chart.id);
+      var tables = chart.lines.map(function (line) { return [line.x, line.y]; });
+      var data = tables.length === 1 ? tables[0] : uPlot.join(tables);
+      return { element: element, plot: new uPlot(options(chart, widthOf(element)), data, element) };
+    });
+  }
+
+  function resize() {
+    if (printing) return;
+    drawn.forEach(function (one) {
+      var width = widthOf(one.element);
+      if (width !== one.plot.width) one.plot.setSize({ width: width, height: HEIGHT });
+    });
+  }
+
+  // Paper: light colours, its own width, and everything that is folded away.
+  var opened = [];
+  function print(on) {
+    if (printing === on) return;
+    printing = on;
+    if (on) {
+      opened = Array.prototype.filter.call(document.querySelectorAll("details"), function (d) { return !d.open; });
+    }
+    opened.forEach(function (d) { d.open = on; });
+    draw();
+  }
+
+  draw();
+  window.addEventListener("resize", resize);
+  dark.addEventListener("change", draw);
+  window.addEventListener("beforeprint", function () { print(true); });
+  window.addEventListener("afterprint", function () { print(false); });
+})();

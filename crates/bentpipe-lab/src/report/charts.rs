@@ -1,0 +1,232 @@
+//! Charts: which there are, and their data small enough to draw.
+
+use super::quantity;
+use super::summary::workload_label;
+use crate::record::{CaseRecord, DirectionRecord, Record, Series, TcpFlowSamples};
+use serde::Serialize;
+
+/// A chart with its data, as the report's script reads it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Chart {
+    /// The element it is drawn in.
+    pub id: String,
+    /// Says what is drawn.
+    pub title: String,
+    /// What was left out; empty if nothing.
+    pub note: String,
+    /// Label of the vertical axis.
+    pub y_label: String,
+    /// Unit of the values, for the legend.
+    pub unit: String,
+    /// Right end of the time axis, in seconds.
+    pub x_max: f64,
+    /// A value holds until the next point.
+    pub step: bool,
+    /// Charts with the same group share their cursor and zoom.
+    pub group: String,
+    /// The lines.
+    pub lines: Vec<Line>,
+}
+
+/// One line: times and values, in the chart's unit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// What the legend calls it.
+    pub label: String,
+    /// Seconds, strictly growing.
+    pub x: Vec<f64>,
+    /// Values.
+    pub y: Vec<f64>,
+}
+
+/// The charts of what users felt: one for each kind of series that workloads have.
+pub fn workloads(case: &CaseRecord, id: &str) -> Vec<Chart> {
+    let all = || case.workloads.iter().flat_map(|w| w.series.iter().map(move |s| (workload_label(case, w), s)));
+    let mut names: Vec<&str> = vec!["goodput", "rtt"];
+    for (_, series) in all() {
+        if !names.contains(&series.name.as_str()) {
+            names.push(&series.name);
+        }
+    }
+    let kernel = || case.tcp_samples.iter().flat_map(|t| t.series.iter().map(move |s| (flow_label(t), s)));
+    let mut charts = Vec::new();
+    for name in names {
+        let mut lines: Vec<(String, &Series)> = all().filter(|(_, s)| s.name == name).collect();
+        if name == "rtt" {
+            lines.extend(kernel().filter(|(_, s)| s.name == "srtt").map(|(label, s)| (format!("srtt {label}"), s)));
+        }
+        let title = match name {
+            "rtt" => "Round-trip time".to_string(),
+            _ => quantity::name(name),
+        };
+        charts.extend(chart(format!("{id}-users-{}", charts.len()), &title, false, id, case.seconds, &lines));
+    }
+    charts
+}
+
+/// The charts of links: the queue, and errors where there were any, with a line per direction.
+pub fn links(case: &CaseRecord, id: &str) -> Vec<Chart> {
+    let mut charts = Vec::new();
+    for link in &case.links {
+        for (name, title, step) in LINK_CHARTS {
+            let lines: Vec<(String, &Series)> =
+                link.directions.iter().flat_map(|d| of_direction(d, name)).filter(|(_, s)| any_above_zero(s)).collect();
+            let title = if case.links.len() > 1 { format!("{title}, {}", link.name) } else { (*title).to_string() };
+            charts.extend(chart(format!("{id}-links-{}", charts.len()), &title, *step, id, case.seconds, &lines));
+        }
+    }
+    charts
+}
+
+/// The charts of TCP as the kernel sees it.
+pub fn tcp(case: &CaseRecord, id: &str) -> Vec<Chart> {
+    let windows = case.tcp_samples.iter().flat_map(|t| t.series.iter().map(move |s| (flow_label(t), s)));
+    let lines: Vec<(String, &Series)> = windows.filter(|(_, s)| s.name == "cwnd").collect();
+    chart(format!("{id}-tcp"), "TCP congestion window", true, id, case.seconds, &lines).into_iter().collect()
+}
+
+/// The same workload's series in every case, where at least two cases have them.
+pub fn compared(record: &Record) -> Vec<Chart> {
+    let mut names: Vec<&str> = Vec::new();
+    for workload in record.cases.iter().flat_map(|case| &case.workloads) {
+        if !names.contains(&workload.name.as_str()) {
+            names.push(&workload.name);
+        }
+    }
+    let x_max = record.cases.iter().map(|case| case.seconds).fold(0.0, f64::max);
+    let mut charts = Vec::new();
+    for (workload, series) in names.iter().flat_map(|name| COMPARED.iter().map(move |series| (name, series))) {
+        let mut lines = Vec::new();
+        let mut cases = 0;
+        for case in &record.cases {
+            let before = lines.len();
+            let repeats = case.workloads.iter().filter(|w| w.name == **workload);
+            let several = repeats.clone().count() > 1;
+            for w in repeats {
+                let label = if several { format!("{} #{}", case.name, w.repeat) } else { case.name.clone() };
+                lines.extend(w.series.iter().filter(|s| s.name == *series).map(|s| (label.clone(), s)));
+            }
+            cases += usize::from(lines.len() > before);
+        }
+        if cases > 1 {
+            let title = format!("{workload}: {}", quantity::name(series));
+            charts.extend(chart(format!("compared-{}", charts.len()), &title, false, "compared", x_max, &lines));
+        }
+    }
+    charts
+}
+
+/// At most `points_max` points, each bucket's least and largest kept, in order of time; what is not a number is gone.
+pub fn decimate(points: &[(f64, f64)], points_max: usize) -> Vec<(f64, f64)> {
+    let mut clean: Vec<(f64, f64)> = points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+    clean.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if clean.len() <= points_max.max(4) {
+        return clean;
+    }
+    let (first, last) = (clean[0], clean[clean.len() - 1]);
+    let inner = &clean[1..clean.len() - 1];
+    let buckets = (points_max.max(4) - 2) / 2;
+    let mut kept = vec![first];
+    for bucket in 0..buckets {
+        let part = &inner[bucket * inner.len() / buckets..(bucket + 1) * inner.len() / buckets];
+        let by_value = |(_, a): &(usize, &(f64, f64)), (_, b): &(usize, &(f64, f64))| a.1.total_cmp(&b.1);
+        let least = part.iter().enumerate().min_by(by_value);
+        let largest = part.iter().enumerate().max_by(by_value);
+        if let (Some((i, low)), Some((j, high))) = (least, largest) {
+            kept.extend(match i.cmp(&j) {
+                std::cmp::Ordering::Less => [Some(*low), Some(*high)],
+                std::cmp::Ordering::Equal => [Some(*low), None],
+                std::cmp::Ordering::Greater => [Some(*high), Some(*low)],
+            }.into_iter().flatten());
+        }
+    }
+    kept.push(last);
+    kept
+}
+
+/// The charts as JSON that may stand inside `<script>`: no character of it can end the element or a line.
+pub fn json(charts: &[&Chart]) -> String {
+    let plain = serde_json::to_string(charts).unwrap_or_else(|_| "[]".to_string());
+    let mut safe = String::with_capacity(plain.len());
+    for c in plain.chars() {
+        match c {
+            '<' => safe.push_str("\\u003c"),
+            '>' => safe.push_str("\\u003e"),
+            '&' => safe.push_str("\\u0026"),
+            '\u{2028}' => safe.push_str("\\u2028"),
+            '\u{2029}' => safe.push_str("\\u2029"),
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+fn chart(id: String, title: &str, step: bool, group: &str, seconds: f64, all: &[(String, &Series)]) -> Option<Chart> {
+    let mut drawable: Vec<&(String, &Series)> = all.iter().filter(|(_, s)| has_points(s)).collect();
+    let total = drawable.len();
+    let mut note = String::new();
+    if total > LINES_MAX {
+        // The ones that say most, in the order they came in.
+        let mut sizes: Vec<usize> = drawable.iter().map(|(_, s)| s.points.len()).collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let least = sizes[LINES_MAX - 1];
+        drawable.retain(|(_, s)| s.points.len() >= least);
+        drawable.truncate(LINES_MAX);
+        note = format!("{LINES_MAX} of {total} lines drawn, those with the most samples.");
+    }
+    let unit = &drawable.first()?.1.unit;
+    let values = || drawable.iter().flat_map(|(_, s)| &s.points).filter(|(x, y)| x.is_finite() && y.is_finite());
+    let largest = values().map(|(_, y)| y.abs()).fold(0.0, f64::max);
+    let (shown_unit, factor) = quantity::axis_unit(unit, largest);
+    let end = values().map(|(x, _)| *x).fold(if seconds.is_finite() { seconds } else { 0.0 }, f64::max);
+    let lines = drawable.iter().map(|(label, series)| line(label, series, factor)).collect();
+    let y_label = if shown_unit.is_empty() { title.to_string() } else { shown_unit.clone() };
+    let (title, group) = (title.to_string(), group.to_string());
+    Some(Chart { id, title, note, y_label, unit: shown_unit, x_max: end.max(1e-3), step, group, lines })
+}
+
+fn line(label: &str, series: &Series, factor: f64) -> Line {
+    let mut line = Line { label: label.to_string(), x: Vec::new(), y: Vec::new() };
+    let mut last = f64::NEG_INFINITY;
+    for (x, y) in decimate(&series.points, POINTS_MAX) {
+        // uPlot joins lines by time: two points at one instant would hide one of them.
+        let rounded = (x * 1e6).round() / 1e6;
+        let x = if rounded > last { rounded } else { ((last + 1e-6) * 1e6).round() / 1e6 };
+        last = x;
+        line.x.push(x);
+        line.y.push(quantity::round_to_digits(y * factor, 5));
+    }
+    line
+}
+
+fn of_direction<'a>(direction: &'a DirectionRecord, name: &'a str) -> impl Iterator<Item = (String, &'a Series)> {
+    let label = format!("{} → {}", direction.from, direction.to);
+    direction.series.iter().filter(move |s| s.name == name).map(move |s| (label.clone(), s))
+}
+
+fn flow_label(samples: &TcpFlowSamples) -> String {
+    format!("{}: {}", samples.host, samples.flow)
+}
+
+fn has_points(series: &Series) -> bool {
+    series.points.iter().any(|(x, y)| x.is_finite() && y.is_finite())
+}
+
+fn any_above_zero(series: &Series) -> bool {
+    series.points.iter().any(|(_, y)| *y > 0.0)
+}
+
+/// Series of a link's direction that are drawn: name, title, whether a value holds until the next.
+const LINK_CHARTS: &[(&str, &str, bool)] = &[
+    ("queue", "Queue", false),
+    ("bit_errors", "Bit errors so far", true),
+    ("damaged_packets", "Damaged packets so far", true),
+    ("lost_packets", "Lost packets so far", true),
+    ("dropped_packets", "Packets dropped by the full queue so far", true),
+];
+/// Series of workloads that are drawn across cases.
+const COMPARED: &[&str] = &["goodput", "received", "rtt"];
+/// A screen is about 2000 pixels wide: more points cannot be seen.
+pub const POINTS_MAX: usize = 2000;
+/// More lines cannot be told apart.
+pub const LINES_MAX: usize = 12;

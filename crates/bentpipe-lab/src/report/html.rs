@@ -1,0 +1,182 @@
+//! The report as one HTML file. The template escapes everything; only our own assets and [`charts::json`] do not pass
+//! through that.
+
+use super::charts::{self, Chart};
+use super::quantity;
+use super::sections::{self, Cell, Section, Table};
+use super::summary::{Row, Summary, Tone, summarise};
+use crate::record::Record;
+use minijinja::{Environment, Value};
+use serde::Serialize;
+
+/// Everything the template shows.
+#[derive(Serialize)]
+struct View {
+    title: String,
+    facts: Vec<(&'static str, String)>,
+    verdict: &'static str,
+    verdict_class: &'static str,
+    verdict_sentence: &'static str,
+    reasons: Vec<String>,
+    paragraph: String,
+    summary: Option<Table>,
+    compared: Option<Compared>,
+    cases: Vec<CaseView>,
+    scenario_file: String,
+    scenario: String,
+    run_again: Vec<String>,
+    provenance: Vec<(&'static str, String)>,
+}
+
+#[derive(Serialize)]
+struct Compared {
+    table: Option<Table>,
+    charts: Vec<Chart>,
+}
+
+#[derive(Serialize)]
+struct CaseView {
+    id: String,
+    name: String,
+    seconds: String,
+    valid: bool,
+    reasons: Vec<String>,
+    sections: Vec<Section>,
+}
+
+pub fn render(record: &Record) -> String {
+    let view = view(record);
+    let drawn: Vec<&Chart> = view
+        .compared
+        .iter()
+        .flat_map(|compared| &compared.charts)
+        .chain(view.cases.iter().flat_map(|case| case.sections.iter().flat_map(|section| &section.charts)))
+        .collect();
+    let data = charts::json(&drawn);
+    let mut environment = Environment::new();
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    // The name ends in .html: autoescape is on.
+    environment.add_template("report.html", TEMPLATE).expect("the template is part of the program");
+    let template = environment.get_template("report.html").expect("it was just added");
+    let own = |text: &str| Value::from_safe_string(text.to_string());
+    template
+        .render(minijinja::context! {
+            view => view,
+            css => own(&format!("{UPLOT_CSS}\n{CSS}")),
+            uplot => own(UPLOT_JS),
+            js => own(JS),
+            data => own(&data),
+        })
+        .expect("the template uses only what the view has")
+}
+
+fn view(record: &Record) -> View {
+    let summary = summarise(record);
+    let several = summary.several_cases;
+    let cases = record.cases.iter().enumerate().map(|(i, case)| {
+        let id = format!("case-{}", i + 1);
+        CaseView {
+            name: if case.name.trim().is_empty() { format!("Case {}", i + 1) } else { case.name.clone() },
+            seconds: quantity::seconds(case.seconds),
+            valid: case.validity.valid,
+            reasons: case.validity.reasons.clone(),
+            sections: sections::of_case(case, &id),
+            id,
+        }
+    });
+    let compared = Compared { table: sections::compared(record), charts: charts::compared(record) };
+    View {
+        title: summary.title.clone(),
+        facts: facts(record),
+        verdict: summary.verdict.text(),
+        verdict_class: sections::class(summary.verdict.tone()),
+        verdict_sentence: summary.verdict.sentence(),
+        reasons: summary.reasons.clone(),
+        paragraph: summary.paragraph.clone(),
+        summary: summary_table(&summary),
+        compared: (several && (compared.table.is_some() || !compared.charts.is_empty())).then_some(compared),
+        cases: cases.collect(),
+        scenario_file: record.scenario_file.clone(),
+        scenario: sections::printable(&record.scenario),
+        run_again: vec![run_again(record)],
+        provenance: provenance(record),
+    }
+}
+
+fn facts(record: &Record) -> Vec<(&'static str, String)> {
+    let mode = match record.mode.as_str() {
+        "live" => "live: real packets, wall clock",
+        "virtual" => "virtual: simulated",
+        other => other,
+    };
+    let facts = [("Run", record.created.clone()), ("Mode", mode.to_string()), ("Seed", record.seed.to_string())];
+    facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+fn provenance(record: &Record) -> Vec<(&'static str, String)> {
+    let machine = &record.machine;
+    let cores = quantity::counted(u64::from(machine.cores), "core");
+    let user = if machine.privileged { "as root" } else { "in an own user namespace" };
+    let facts = [
+        ("Machine", format!("{}, {cores}, run {user}", machine.kernel)),
+        ("Bentpipe", record.bentpipe.clone()),
+        ("Record", format!("{} version {}", record.format, record.version)),
+        ("Seed", record.seed.to_string()),
+        ("Overrides", record.overrides.join(", ")),
+    ];
+    facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+fn run_again(record: &Record) -> String {
+    let mut command = "bentpipe run".to_string();
+    if record.mode == "virtual" {
+        command.push_str(" --virtual");
+    }
+    let file = if record.scenario_file.is_empty() { "FILE" } else { &record.scenario_file };
+    format!("{command} {}", quoted(file))
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.to_string() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+fn summary_table(summary: &Summary) -> Option<Table> {
+    let mut head = vec![Cell::text("Workload")];
+    if summary.several_cases {
+        head.push(Cell::text("Case"));
+    }
+    let rest = ["Who", "Objective", "Result", "Goodput", "Verdict"];
+    head.extend(rest.map(|label| if ["Result", "Goodput"].contains(&label) { Cell::num(label) } else { Cell::text(label) }));
+    let rows: Vec<Vec<Cell>> = summary.rows.iter().map(|row| summary_row(row, summary.several_cases)).collect();
+    let caption = "Each workload, its objective and what it got".to_string();
+    (!rows.is_empty()).then(|| Table { caption, head, rows, cards: true, ..Table::default() })
+}
+
+fn summary_row(row: &Row, several_cases: bool) -> Vec<Cell> {
+    let or_dash = |text: &str| if text.is_empty() { "–".to_string() } else { text.to_string() };
+    let (verdict, tone) = match row.case_valid {
+        true => (row.verdict.clone(), row.tone),
+        false => (format!("{} (case INVALID)", row.verdict), Tone::Bad),
+    };
+    let mut cells = vec![Cell { sub: row.app.clone(), ..Cell::text(&row.workload) }];
+    if several_cases {
+        cells.push(Cell::text(&row.case));
+    }
+    cells.extend([
+        Cell::text(or_dash(&row.way)),
+        Cell::text(or_dash(&row.objective)),
+        Cell { sub: row.result_name.clone(), ..Cell::num(or_dash(&row.result)) },
+        Cell::num(or_dash(&row.goodput)),
+        Cell::tone(verdict, tone),
+    ]);
+    cells
+}
+
+const TEMPLATE: &str = include_str!("../../assets/report.html");
+const CSS: &str = include_str!("../../assets/report.css");
+const JS: &str = include_str!("../../assets/report.js");
+const UPLOT_CSS: &str = include_str!("../../assets/uplot/uPlot.min.css");
+const UPLOT_JS: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");

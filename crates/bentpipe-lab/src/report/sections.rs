@@ -1,0 +1,445 @@
+//! The sections of a case and the tables in them, laid out for any reader.
+
+use super::charts::{self, Chart};
+use super::quantity;
+use super::summary::{Tone, main_measurement, workload_label, workload_verdict, written};
+use crate::record::{CaseRecord, Counters, Lateness, LinkRecord, Record, TcpFlowSamples};
+use serde::Serialize;
+
+/// A part of the report with a heading.
+#[derive(Default, Serialize)]
+pub struct Section {
+    /// Its heading.
+    pub title: String,
+    /// Paragraphs.
+    pub texts: Vec<String>,
+    /// Charts.
+    pub charts: Vec<Chart>,
+    /// Tables.
+    pub tables: Vec<Table>,
+    /// What commands printed.
+    pub outputs: Vec<Output>,
+}
+
+/// A table.
+#[derive(Default, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub caption: String,
+    /// Column headings.
+    pub head: Vec<Cell>,
+    /// Rows, the first cell each row's heading.
+    pub rows: Vec<Vec<Cell>>,
+    /// Long: folded away until asked for.
+    pub fold: bool,
+    /// Each row becomes a card on a narrow screen.
+    pub cards: bool,
+}
+
+/// A table's cell.
+#[derive(Clone, Default, Serialize)]
+pub struct Cell {
+    /// Its text.
+    pub text: String,
+    /// A second line, smaller.
+    pub sub: String,
+    /// `num`, `good`, `bad`, `warn` or nothing.
+    pub class: &'static str,
+    /// Rows it spans, where more than one.
+    pub rows: usize,
+    /// A bar behind the cell, in per cent; drawn where above zero.
+    pub bar: u32,
+}
+
+/// What a command printed.
+#[derive(Serialize)]
+pub struct Output {
+    /// Which command, and how it ended.
+    pub title: String,
+    /// The command line.
+    pub command: String,
+    /// What it printed.
+    pub stdout: String,
+    /// What it printed as errors.
+    pub stderr: String,
+}
+
+impl Cell {
+    /// Text.
+    pub fn text(text: impl Into<String>) -> Cell {
+        Cell { text: text.into(), ..Cell::default() }
+    }
+    /// A number, set to the right.
+    pub fn num(text: impl Into<String>) -> Cell {
+        Cell { text: text.into(), class: "num", ..Cell::default() }
+    }
+    /// A verdict.
+    pub fn tone(text: impl Into<String>, tone: Tone) -> Cell {
+        Cell { text: text.into(), class: class(tone), ..Cell::default() }
+    }
+    fn sub(self, sub: impl Into<String>) -> Cell {
+        Cell { sub: sub.into(), ..self }
+    }
+}
+
+/// The style's name for a tone.
+pub fn class(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Good => "good",
+        Tone::Bad => "bad",
+        Tone::Warn => "warn",
+        Tone::Plain => "",
+    }
+}
+
+/// The sections of a case that have something to show.
+pub fn of_case(case: &CaseRecord, id: &str) -> Vec<Section> {
+    let mut sections = vec![users(case, id), links(case, id), circuits(case), tcp(case, id)];
+    sections.extend(case.lateness.as_ref().map(timing));
+    sections.push(outputs(case));
+    sections.push(Section { title: "Notes".into(), texts: case.notes.clone(), ..Section::default() });
+    sections.retain(|s| !(s.texts.is_empty() && s.charts.is_empty() && s.tables.is_empty() && s.outputs.is_empty()));
+    sections
+}
+
+/// Every measurement with a column per case.
+pub fn compared(record: &Record) -> Option<Table> {
+    if record.cases.len() < 2 {
+        return None;
+    }
+    let mut keys: Vec<(String, &str)> = Vec::new();
+    for case in &record.cases {
+        for workload in &case.workloads {
+            for measurement in &workload.measurements {
+                let key = (workload_label(case, workload), measurement.name.as_str());
+                if !keys.contains(&key) {
+                    keys.push(key);
+                }
+            }
+        }
+    }
+    let order: Vec<String> = keys.iter().map(|(workload, _)| workload.clone()).collect();
+    keys.sort_by_key(|(workload, _)| order.iter().position(|other| other == workload));
+    let mut rows = Vec::new();
+    for (i, (label, name)) in keys.iter().enumerate() {
+        let mut row = Vec::new();
+        if i == 0 || keys[i - 1].0 != *label {
+            let span = keys.iter().filter(|(other, _)| other == label).count();
+            row.push(Cell { rows: span, ..Cell::text(label.clone()) });
+        }
+        row.push(Cell::text(quantity::name(name)));
+        for case in &record.cases {
+            let workload = case.workloads.iter().find(|workload| workload_label(case, workload) == *label);
+            let found = workload.and_then(|w| w.measurements.iter().find(|m| m.name == *name));
+            let text = found.map_or("–".to_string(), written);
+            let main = workload.and_then(main_measurement).is_some_and(|(main, _)| main == *name);
+            let judged = main && workload.is_some_and(|w| w.objective.is_some());
+            let verdict = workload.filter(|_| judged).map(|w| workload_verdict(w).0).unwrap_or_default();
+            row.push(Cell::num(text).sub(verdict));
+        }
+        rows.push(row);
+    }
+    let mut head = vec![Cell::text("Workload"), Cell::text("Measurement")];
+    head.extend(record.cases.iter().map(|case| {
+        let name = if case.validity.valid { case.name.clone() } else { format!("{} (invalid)", case.name) };
+        Cell::num(name)
+    }));
+    let caption = "Every measurement, a column for each case".to_string();
+    (!rows.is_empty()).then(|| Table { caption, head, rows, ..Table::default() })
+}
+
+fn users(case: &CaseRecord, id: &str) -> Section {
+    let mut rows = Vec::new();
+    for workload in &case.workloads {
+        let (verdict, tone) = workload_verdict(workload);
+        let until = workload.end.map_or("cut off".to_string(), |end| format!("to {}", quantity::seconds(end)));
+        let times = format!("{}, {} {until}", workload.app, quantity::seconds(workload.start));
+        let mut facts: Vec<[Cell; 2]> = Vec::new();
+        if let Some(objective) = &workload.objective {
+            facts.push([Cell::text(format!("Objective: {}", objective.text)), Cell::tone(verdict, tone)]);
+        } else if workload.status != "done" {
+            facts.push([Cell::text("Status"), Cell::tone(verdict, tone)]);
+        }
+        if let Some(error) = &workload.error {
+            facts.push([Cell::text("Error"), Cell::text(error.clone())]);
+        }
+        for measurement in &workload.measurements {
+            facts.push([Cell::text(quantity::name(&measurement.name)), Cell::num(written(measurement))]);
+        }
+        if facts.is_empty() {
+            facts.push([Cell::text("Status"), Cell::text(workload.status.clone())]);
+        }
+        let heading = Cell { rows: facts.len(), ..Cell::text(workload_label(case, workload)).sub(times) };
+        for (i, fact) in facts.into_iter().enumerate() {
+            let heading = (i == 0).then(|| heading.clone());
+            rows.push(heading.into_iter().chain(fact).collect());
+        }
+    }
+    let head = vec![Cell::text("Workload"), Cell::text("Measurement"), Cell::num("Value")];
+    let table = Table { caption: "Measurements".into(), head, rows, ..Table::default() };
+    let tables = if table.rows.is_empty() { vec![] } else { vec![table] };
+    Section { title: "What users felt".into(), charts: charts::workloads(case, id), tables, ..Section::default() }
+}
+
+fn links(case: &CaseRecord, id: &str) -> Section {
+    let tables = case.links.iter().map(counters).collect();
+    Section { title: "Links".into(), charts: charts::links(case, id), tables, ..Section::default() }
+}
+
+/// A row per counter and a column per direction: few columns, so it fits a phone.
+fn counters(link: &LinkRecord) -> Table {
+    let mut head = vec![Cell::text("Counter")];
+    head.extend(link.directions.iter().map(|d| Cell::num(format!("{} → {}", d.from, d.to))));
+    let packets = |count: u64, bytes: u64| Cell::num(quantity::count(count)).sub(quantity::bytes(bytes as f64));
+    let row = |name: &str, sub: &str, cell: &dyn Fn(&Counters) -> Cell| -> Vec<Cell> {
+        let cells = link.directions.iter().map(|d| cell(&d.counters));
+        std::iter::once(Cell::text(name).sub(sub)).chain(cells).collect()
+    };
+    let plain = |count: u64| Cell::num(quantity::count(count));
+    let rows = vec![
+        row("Offered", "packets; bytes without framing", &|c| packets(c.offered_packets, c.offered_bytes)),
+        row("Dropped", "packets the full queue refused", &|c| plain(c.dropped_packets)),
+        row("Longest queue", "", &|c| Cell::num(quantity::bytes(c.queue_bytes_max as f64))),
+        row("Sent", "packets", &|c| plain(c.sent_packets)),
+        row("Link bytes", "sent, framing included", &|c| Cell::num(quantity::bytes(c.link_bytes as f64))),
+        row("Bit errors", "bits the medium inverted", &|c| plain(c.bit_errors)),
+        row("Damaged", "packets the framing's check discarded", &|c| plain(c.damaged_packets)),
+        row("Delivered damaged", "packets with bit errors and no check", &|c| plain(c.delivered_damaged_packets)),
+        row("Lost", "packets lost as a whole", &|c| plain(c.lost_packets)),
+        row("Delivered", "packets; bytes without framing", &|c| packets(c.delivered_packets, c.delivered_bytes)),
+        row("Overhead", "link bytes ÷ delivered bytes", &|c| Cell::num(overhead(c))),
+    ];
+    let about: Vec<&str> = [link.kind.as_str(), link.summary.as_str()].into_iter().filter(|t| !t.is_empty()).collect();
+    let caption = format!("Link {}: {}", link.name, about.join(", "));
+    Table { caption: caption.trim_end_matches(": ").to_string(), head, rows, ..Table::default() }
+}
+
+/// `1.07`, or a dash where nothing was delivered.
+pub fn overhead(counters: &Counters) -> String {
+    if counters.delivered_bytes == 0 {
+        return "–".to_string();
+    }
+    format!("{:.3}", counters.link_bytes as f64 / counters.delivered_bytes as f64)
+}
+
+fn circuits(case: &CaseRecord) -> Section {
+    let mut tables = Vec::new();
+    for (link, circuit) in case.links.iter().filter_map(|link| Some((link, link.circuit.as_ref()?))) {
+        let mut rows = vec![
+            vec![Cell::text("Calls set up"), Cell::num(quantity::count(circuit.calls))],
+            vec![Cell::text("Calls lost to errors"), Cell::num(quantity::count(circuit.calls_lost))],
+            vec![Cell::text("Setting up"), Cell::num(quantity::seconds(circuit.setting_up))],
+            vec![Cell::text("On air"), Cell::num(quantity::seconds(circuit.on_air))],
+        ];
+        if let Some(cost) = circuit.cost {
+            let currency = circuit.currency.as_deref().unwrap_or("(currency not stated)");
+            rows.push(vec![Cell::text("Cost"), Cell::num(format!("{cost:.2} {currency}"))]);
+        }
+        let head = vec![Cell::text("Circuit"), Cell::num("Value")];
+        tables.push(Table { caption: format!("Circuit {}", link.name), head, rows, ..Table::default() });
+        if !circuit.changes.is_empty() {
+            let change = |(at, state): &(f64, String)| vec![Cell::num(quantity::seconds(*at)), Cell::text(state.clone())];
+            let rows: Vec<Vec<Cell>> = circuit.changes.iter().map(change).collect();
+            let caption = format!("Circuit {}: state over time", link.name);
+            let (head, fold) = (vec![Cell::num("At"), Cell::text("State")], rows.len() > FOLD_ROWS);
+            tables.push(Table { caption, head, rows, fold, ..Table::default() });
+        }
+    }
+    Section { title: "Circuits and airtime".into(), tables, ..Section::default() }
+}
+
+fn tcp(case: &CaseRecord, id: &str) -> Section {
+    let tables = [settings(case), flows(case), samples(&case.tcp_samples)].into_iter().flatten().collect();
+    Section { title: "TCP".into(), charts: charts::tcp(case, id), tables, ..Section::default() }
+}
+
+fn settings(case: &CaseRecord) -> Option<Table> {
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "–".to_string());
+    let row = |s: &crate::record::Setting| {
+        let held = match (s.broken, &s.seen) {
+            (true, _) => Cell::tone("✗ broken", Tone::Bad),
+            (false, Some(_)) => Cell::tone("✓ held", Tone::Good),
+            (false, None) => Cell::text("not shown"),
+        };
+        let name = Cell::text(s.name.clone()).sub(s.host.clone());
+        vec![name, Cell::text(s.asked.clone()), Cell::text(or_dash(&s.kernel)), Cell::text(or_dash(&s.seen)), held]
+    };
+    let rows: Vec<Vec<Cell>> = case.settings.iter().map(row).collect();
+    let head = ["Setting", "Asked", "Kernel says", "Seen on the wire", "Verdict"].map(Cell::text).to_vec();
+    let caption = "Settings: asked, set and seen".to_string();
+    (!rows.is_empty()).then(|| Table { caption, head, rows, cards: true, ..Table::default() })
+}
+
+fn flows(case: &CaseRecord) -> Option<Table> {
+    let yes = |on: bool| Cell::text(if on { "yes" } else { "no" });
+    let row = |f: &crate::record::FlowRecord| {
+        vec![
+            Cell::text(f.flow.clone()).sub(format!("sent by {}", f.host)),
+            Cell::num(quantity::seconds(f.start)).sub(format!("to {}", quantity::seconds(f.end))),
+            Cell::num(f.mss.map_or("–".to_string(), |mss| mss.to_string())),
+            Cell::num(f.window_scale.map_or("–".to_string(), |shift| shift.to_string())),
+            yes(f.sack),
+            yes(f.timestamps),
+            Cell::num(quantity::bytes(f.window_max as f64)),
+            Cell::num(quantity::count(f.data_segments)).sub(quantity::bytes(f.data_bytes as f64)),
+            Cell::num(quantity::bytes(f.repeated_bytes as f64)),
+            Cell::num(quantity::count(f.initial_burst)),
+            Cell::num(quantity::count(f.pure_acks)),
+        ]
+    };
+    let rows: Vec<Vec<Cell>> = case.flows.iter().map(row).collect();
+    let head = vec![
+        Cell::text("Flow"),
+        Cell::num("Time"),
+        Cell::num("MSS").sub("B"),
+        Cell::num("Window scale"),
+        Cell::text("SACK"),
+        Cell::text("Time\u{ad}stamps"),
+        Cell::num("Largest window"),
+        Cell::num("Data sent").sub("segments; bytes"),
+        Cell::num("Sent again"),
+        Cell::num("Initial burst").sub("segments"),
+        Cell::num("Pure ACKs"),
+    ];
+    let fold = rows.len() > FOLD_ROWS;
+    let caption = "TCP connections seen on the wire".to_string();
+    (!rows.is_empty()).then(|| Table { caption, head, rows, fold, ..Table::default() })
+}
+
+/// Median and largest of each series, so that the charts' content is there without charts.
+fn samples(flows: &[TcpFlowSamples]) -> Option<Table> {
+    let mut names: Vec<&str> = Vec::new();
+    for series in flows.iter().flat_map(|flow| &flow.series) {
+        if !names.contains(&series.name.as_str()) {
+            names.push(&series.name);
+        }
+    }
+    let cell = |flow: &TcpFlowSamples, name: &str| -> Cell {
+        let Some(series) = flow.series.iter().find(|series| series.name == name) else { return Cell::num("–") };
+        let mut values: Vec<f64> = series.points.iter().map(|(_, y)| *y).filter(|y| y.is_finite()).collect();
+        values.sort_by(f64::total_cmp);
+        let text = |value: f64| quantity::measurement(name, &series.unit, value);
+        match (values.get(values.len() / 2), values.last()) {
+            (Some(median), Some(largest)) => Cell::num(text(*median)).sub(format!("max. {}", text(*largest))),
+            _ => Cell::num("–"),
+        }
+    };
+    let row = |flow: &TcpFlowSamples| {
+        let by = format!("{}, {}", flow.host, flow.congestion_control);
+        let heading = Cell::text(flow.flow.clone()).sub(by.trim_end_matches(", "));
+        std::iter::once(heading).chain(names.iter().map(|name| cell(flow, name))).collect::<Vec<_>>()
+    };
+    let rows: Vec<Vec<Cell>> = flows.iter().map(row).collect();
+    let mut head = vec![Cell::text("Flow")];
+    head.extend(names.iter().map(|name| Cell::num(quantity::name(name))));
+    let fold = rows.len() > FOLD_ROWS;
+    let caption = "TCP as the kernel saw it: median and largest of its samples".to_string();
+    (!rows.is_empty()).then(|| Table { caption, head, rows, fold, ..Table::default() })
+}
+
+fn timing(lateness: &Lateness) -> Section {
+    let row = |name: &str, value: f64, limit: Option<f64>| {
+        let limit_text = limit.map_or("–".to_string(), quantity::seconds);
+        let verdict = match limit {
+            Some(limit) if value > limit => Cell::tone("✗ above the limit", Tone::Bad),
+            Some(_) => Cell::tone("✓ within", Tone::Good),
+            None => Cell::text("–"),
+        };
+        vec![Cell::text(name), Cell::num(quantity::seconds(value)), Cell::num(limit_text), verdict]
+    };
+    let missed = if lateness.missed_packets > 0 {
+        Cell::tone("✗ above the limit", Tone::Bad)
+    } else {
+        Cell::tone("✓ within", Tone::Good)
+    };
+    let rows = vec![
+        row("Median", lateness.p50, None),
+        row("99th percentile", lateness.p99, Some(lateness.limit_p99)),
+        row("99.9th percentile", lateness.p999, None),
+        row("Worst", lateness.worst, Some(lateness.limit_worst)),
+        vec![Cell::text("Packets missed"), Cell::num(quantity::count(lateness.missed_packets)), Cell::num("0"), missed],
+    ];
+    let head = vec![Cell::text("Lateness"), Cell::num("Measured"), Cell::num("Limit"), Cell::text("Verdict")];
+    let caption = format!("Lateness of {}", quantity::counted(lateness.packets, "packet"));
+    let mut tables = vec![Table { caption, head, rows, ..Table::default() }];
+    tables.extend(histogram(lateness));
+    if !lateness.worst_hundred.is_empty() {
+        let mut worst = lateness.worst_hundred.clone();
+        worst.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let row = |(at, late): &(f64, f64)| vec![Cell::num(quantity::seconds(*late)), Cell::num(quantity::seconds(*at))];
+        let rows: Vec<Vec<Cell>> = worst.iter().take(100).map(row).collect();
+        let caption = format!("The latest {}", quantity::counted(rows.len() as u64, "packet"));
+        tables.push(Table { caption, head: vec![Cell::num("Late by"), Cell::num("At")], rows, fold: true, cards: false });
+    }
+    let what = "How long after its time each packet left the emulator: the measuring instrument's own error.";
+    Section { title: "Emulator timing".into(), texts: vec![what.into()], tables, ..Section::default() }
+}
+
+/// Bars on a logarithmic scale: the tail is what matters, and it is a few packets among thousands.
+fn histogram(lateness: &Lateness) -> Option<Table> {
+    let mut bins: Vec<(f64, u64)> = lateness.histogram.iter().copied().filter(|(edge, _)| !edge.is_nan()).collect();
+    bins.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let first = bins.iter().position(|(_, packets)| *packets > 0)?;
+    let last = bins.iter().rposition(|(_, packets)| *packets > 0)?;
+    let bins = &bins[first..=last];
+    let merged: Vec<(f64, u64)> = bins
+        .chunks(bins.len().div_ceil(BARS_MAX))
+        .filter_map(|chunk| Some((chunk.last()?.0, chunk.iter().fold(0u64, |sum, (_, n)| sum.saturating_add(*n)))))
+        .collect();
+    let log = |packets: u64| (packets as f64 + 1.0).ln();
+    let largest = merged.iter().map(|(_, packets)| log(*packets)).fold(0.0, f64::max);
+    let row = |(edge, packets): &(f64, u64)| {
+        let bar = (log(*packets) / largest * 100.0).round() as u32;
+        vec![
+            Cell::num(quantity::seconds(*edge)),
+            Cell::num(quantity::count(*packets)),
+            Cell { bar, class: "bar", ..Cell::default() },
+        ]
+    };
+    let rows = merged.iter().map(row).collect();
+    let head = vec![Cell::num("Late by up to"), Cell::num("Packets"), Cell::text("Packets, logarithmic scale")];
+    Some(Table { caption: "Lateness, how often".into(), head, rows, ..Table::default() })
+}
+
+fn outputs(case: &CaseRecord) -> Section {
+    let output = |workload: &crate::record::WorkloadRecord| {
+        let command = workload.command.as_ref()?;
+        let ended = command.exit.map_or("cut off".to_string(), |exit| format!("exit status {exit}"));
+        Some(Output {
+            title: format!("{}: {ended}", workload_label(case, workload)),
+            command: command.command.clone(),
+            stdout: printable(&command.stdout),
+            stderr: printable(&command.stderr),
+        })
+    };
+    let outputs = case.workloads.iter().filter_map(output).collect();
+    Section { title: "Command output".into(), outputs, ..Section::default() }
+}
+
+/// Without terminal escapes and control characters, which a program prints for a terminal.
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            // ECMA-48 control sequence: ESC [, parameters, one final byte from @ to ~.
+            '\u{1b}' if chars.peek() == Some(&'[') => {
+                chars.next();
+                while chars.next().is_some_and(|c| !('@'..='~').contains(&c)) {}
+            }
+            '\r' if chars.peek() == Some(&'\n') => {}
+            '\r' => out.push('\n'),
+            '\n' | '\t' => out.push(c),
+            // Direction overrides would show a text in another order than it has.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Tables longer than this are folded away.
+const FOLD_ROWS: usize = 12;
+/// Bars of the lateness histogram.
+const BARS_MAX: usize = 16;

@@ -1,0 +1,350 @@
+//! What a run amounts to: its verdict, its objectives, and one row per case and workload.
+
+use super::quantity;
+use crate::record::{CaseRecord, Measurement, Record, WorkloadRecord};
+
+/// What a run amounts to.
+pub struct Summary {
+    /// The scenario's title, or its file where it has none.
+    pub title: String,
+    /// Whether the figures can be trusted.
+    pub verdict: Verdict,
+    /// Why not, and what else stands between the reader and the figures, as sentences.
+    pub reasons: Vec<String>,
+    /// The run in plain language.
+    pub paragraph: String,
+    /// Whether there is more than one case to tell apart.
+    pub several_cases: bool,
+    /// One per case and workload, in the record's order.
+    pub rows: Vec<Row>,
+}
+
+/// Whether a run's figures can be trusted, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A limit was broken.
+    Invalid,
+    /// Nothing was measured.
+    Empty,
+    /// Stopped by a signal.
+    Interrupted,
+    /// Not every case ran to its end.
+    Incomplete,
+    /// All of it.
+    Valid,
+}
+
+impl Verdict {
+    /// In a word or two.
+    pub fn text(self) -> &'static str {
+        match self {
+            Verdict::Invalid => "✗ INVALID",
+            Verdict::Empty => "✗ No case ran",
+            Verdict::Interrupted => "! Interrupted",
+            Verdict::Incomplete => "! Incomplete",
+            Verdict::Valid => "✓ Valid",
+        }
+    }
+
+    /// In a sentence.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Verdict::Invalid => "A limit was broken: the figures of the cases named here must not be used.",
+            Verdict::Empty => "The record holds no measurements.",
+            Verdict::Interrupted => "The run was stopped; what had been measured until then is shown.",
+            Verdict::Incomplete => "Not every case ran to its end; what had been measured until then is shown.",
+            Verdict::Valid => "Every case ran to its end and no limit was broken.",
+        }
+    }
+
+    /// How good that is.
+    pub fn tone(self) -> Tone {
+        match self {
+            Verdict::Invalid | Verdict::Empty => Tone::Bad,
+            Verdict::Interrupted | Verdict::Incomplete => Tone::Warn,
+            Verdict::Valid => Tone::Good,
+        }
+    }
+}
+
+/// How good something is; colour follows it, and words always stand beside the colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Met, valid.
+    Good,
+    /// Missed, failed, invalid.
+    Bad,
+    /// Cut off, undecided.
+    Warn,
+    /// Says nothing.
+    #[default]
+    Plain,
+}
+
+/// One workload of one case.
+pub struct Row {
+    /// The case's name.
+    pub case: String,
+    /// Whether the case's figures can be trusted.
+    pub case_valid: bool,
+    /// The workload's name, with its repetition where there are several.
+    pub workload: String,
+    /// What it is.
+    pub app: String,
+    /// Who connects to whom, and which way the data goes.
+    pub way: String,
+    /// The objective as stated; empty without one.
+    pub objective: String,
+    /// The main measurement's name.
+    pub result_name: String,
+    /// The main measurement.
+    pub result: String,
+    /// Goodput, where measured.
+    pub goodput: String,
+    /// `✓ met`, `✗ missed`, …
+    pub verdict: String,
+    /// How good the verdict is.
+    pub tone: Tone,
+}
+
+/// What the run amounts to.
+pub fn summarise(record: &Record) -> Summary {
+    let rows: Vec<Row> =
+        record.cases.iter().flat_map(|case| case.workloads.iter().map(move |workload| row(case, workload))).collect();
+    let (verdict, reasons) = verdict(record);
+    Summary {
+        title: title(record),
+        verdict,
+        reasons,
+        paragraph: paragraph(record),
+        several_cases: record.cases.len() > 1,
+        rows,
+    }
+}
+
+/// The workload's name, with its repetition where the case has several.
+pub fn workload_label(case: &CaseRecord, workload: &WorkloadRecord) -> String {
+    let repeated = case.workloads.iter().filter(|other| other.name == workload.name).count() > 1;
+    if repeated && workload.repeat > 0 {
+        format!("{} #{}", workload.name, workload.repeat)
+    } else {
+        workload.name.clone()
+    }
+}
+
+/// `✓ met` and its like.
+pub fn workload_verdict(workload: &WorkloadRecord) -> (String, Tone) {
+    let met = workload.objective.as_ref().map(|objective| objective.met);
+    match (workload.status.as_str(), met) {
+        ("failed", Some(_)) => ("✗ missed: failed".to_string(), Tone::Bad),
+        ("failed", None) => ("✗ failed".to_string(), Tone::Bad),
+        (_, Some(Some(true))) => ("✓ met".to_string(), Tone::Good),
+        (_, Some(Some(false))) => ("✗ missed".to_string(), Tone::Bad),
+        (_, Some(None)) => ("? undecided".to_string(), Tone::Warn),
+        ("interrupted", None) => ("! cut off".to_string(), Tone::Warn),
+        ("done", None) => ("done".to_string(), Tone::Plain),
+        (other, None) => (other.to_string(), Tone::Plain),
+    }
+}
+
+/// The one number that says most about a workload: its name and its text.
+pub fn main_measurement(workload: &WorkloadRecord) -> Option<(String, String)> {
+    let by_name = |name: &str| workload.measurements.iter().find(|m| m.name == name);
+    // An objective in bits per second is judged by goodput, however long the transfer took.
+    let wants_rate = workload.objective.as_ref().is_some_and(|objective| objective.text.trim_end().ends_with("bit/s"));
+    let rate = if wants_rate { by_name("goodput") } else { None };
+    let chosen =
+        rate.or_else(|| MAIN.iter().find_map(|name| by_name(name))).or_else(|| workload.measurements.first());
+    if let Some(measurement) = chosen {
+        return Some((measurement.name.clone(), written(measurement)));
+    }
+    let end = workload.end.filter(|_| workload.status == "done")?;
+    Some(("duration".to_string(), quantity::seconds(end - workload.start)))
+}
+
+/// A measurement for people.
+pub fn written(measurement: &Measurement) -> String {
+    quantity::measurement(&measurement.name, &measurement.unit, measurement.value)
+}
+
+fn row(case: &CaseRecord, workload: &WorkloadRecord) -> Row {
+    let (verdict, tone) = workload_verdict(workload);
+    let (result_name, result) = main_measurement(workload).unwrap_or_default();
+    let goodput = workload.measurements.iter().find(|m| m.name == "goodput");
+    Row {
+        case: case.name.clone(),
+        case_valid: case.validity.valid,
+        workload: workload_label(case, workload),
+        app: workload.app.clone(),
+        way: way(workload),
+        objective: workload.objective.as_ref().map(|objective| objective.text.clone()).unwrap_or_default(),
+        result_name: quantity::name(&result_name),
+        result,
+        goodput: goodput.map(written).unwrap_or_default(),
+        verdict,
+        tone,
+    }
+}
+
+fn way(workload: &WorkloadRecord) -> String {
+    let mut way = workload.client.clone();
+    if !workload.server.is_empty() {
+        way = format!("{way} → {}", workload.server);
+    }
+    if !workload.direction.is_empty() {
+        way = format!("{way}, {}", workload.direction);
+    }
+    way
+}
+
+fn title(record: &Record) -> String {
+    [record.title.trim(), record.scenario_file.trim(), "bentpipe run"]
+        .into_iter()
+        .find(|text| !text.is_empty())
+        .unwrap_or_default()
+        .to_string()
+}
+
+fn verdict(record: &Record) -> (Verdict, Vec<String>) {
+    let mut reasons = Vec::new();
+    for case in record.cases.iter().filter(|case| !case.validity.valid) {
+        let lead = if record.cases.len() > 1 { format!("{}: ", case.name) } else { String::new() };
+        if case.validity.reasons.is_empty() {
+            reasons.push(format!("{lead}marked invalid without a reason"));
+        }
+        reasons.extend(case.validity.reasons.iter().map(|reason| format!("{lead}{reason}")));
+    }
+    let invalid = !reasons.is_empty();
+    let verdict = if record.cases.is_empty() {
+        Verdict::Empty
+    } else if invalid {
+        Verdict::Invalid
+    } else if record.interrupted {
+        Verdict::Interrupted
+    } else if !record.complete {
+        Verdict::Incomplete
+    } else {
+        Verdict::Valid
+    };
+    if record.interrupted && verdict != Verdict::Interrupted {
+        reasons.push(Verdict::Interrupted.sentence().to_string());
+    } else if !record.complete && !record.interrupted && matches!(verdict, Verdict::Invalid) {
+        reasons.push(Verdict::Incomplete.sentence().to_string());
+    }
+    (verdict, reasons)
+}
+
+fn paragraph(record: &Record) -> String {
+    let workloads = || record.cases.iter().flat_map(|case| &case.workloads);
+    let objectives = || workloads().filter_map(|workload| workload.objective.as_ref());
+    let stated = objectives().count();
+    let met = objectives().filter(|objective| objective.met == Some(true)).count();
+    let undecided = objectives().filter(|objective| objective.met.is_none()).count();
+    let mut sentences = Vec::new();
+    match (stated, workloads().count()) {
+        (_, 0) => sentences.push("No workload ran.".to_string()),
+        (0, _) => sentences.push("The scenario states no objectives.".to_string()),
+        (1, _) if met == 1 => sentences.push("The one objective was met.".to_string()),
+        (1, _) if undecided == 0 => sentences.push("The one objective was missed.".to_string()),
+        _ => sentences.push(format!("{met} of {stated} objectives met.")),
+    }
+    if undecided > 0 {
+        sentences.push(format!("{undecided} could not be judged, because the run was cut off before."));
+    }
+    for case in record.cases.iter().take(CASES_TOLD) {
+        let groups = groups(case);
+        if groups.is_empty() {
+            continue;
+        }
+        let mut told: Vec<String> = groups.iter().take(WORKLOADS_TOLD).map(|group| tell(group)).collect();
+        if groups.len() > WORKLOADS_TOLD {
+            told.push(format!("{} more in the table", groups.len() - WORKLOADS_TOLD));
+        }
+        let lead = if record.cases.len() > 1 { format!("With {}: ", case.name) } else { String::new() };
+        sentences.push(format!("{lead}{}.", told.join("; ")));
+    }
+    if record.cases.len() > CASES_TOLD {
+        sentences.push(format!("{} more cases are in the table.", record.cases.len() - CASES_TOLD));
+    }
+    let broken = record.cases.iter().flat_map(|case| &case.settings).filter(|setting| setting.broken).count();
+    if broken > 0 {
+        let settings = quantity::counted(broken as u64, "setting");
+        sentences.push(format!("{settings} did not hold on the wire: see “TCP” below."));
+    }
+    sentences.join(" ")
+}
+
+/// The repetitions of each workload, those with an objective first.
+fn groups(case: &CaseRecord) -> Vec<Vec<&WorkloadRecord>> {
+    let mut groups: Vec<Vec<&WorkloadRecord>> = Vec::new();
+    for workload in &case.workloads {
+        match groups.iter_mut().find(|group| group[0].name == workload.name) {
+            Some(group) => group.push(workload),
+            None => groups.push(vec![workload]),
+        }
+    }
+    groups.sort_by_key(|group| group[0].objective.is_none());
+    groups
+}
+
+/// "MRI image took 26.1 s (objective within 10 s: missed)".
+fn tell(group: &[&WorkloadRecord]) -> String {
+    let first = group[0];
+    let name = &first.name;
+    let failed = group.iter().filter(|workload| workload.status == "failed").count();
+    let main = main_measurement(first);
+    let what = match (group, &main) {
+        ([one], _) if one.status == "failed" => match &one.error {
+            Some(error) => format!("{name} failed ({error})"),
+            None => format!("{name} failed"),
+        },
+        ([one], None) if one.status == "interrupted" => format!("{name} was cut off"),
+        ([_], None) => format!("{name} ran"),
+        ([_], Some((measure, value))) => format!("{name} {}", verb(measure, value)),
+        (_, Some((measure, _))) => told_together(group, measure),
+        (_, None) => format!("{name} ran {} times", group.len()),
+    };
+    let failures = if group.len() > 1 && failed > 0 { format!(", {failed} failed") } else { String::new() };
+    let Some(objective) = &first.objective else { return format!("{what}{failures}") };
+    let judged = match group {
+        [one] => match one.objective.as_ref().and_then(|objective| objective.met) {
+            Some(true) => "met".to_string(),
+            Some(false) => "missed".to_string(),
+            None => "undecided".to_string(),
+        },
+        several => {
+            let met = several.iter().filter(|w| w.objective.as_ref().and_then(|o| o.met) == Some(true)).count();
+            format!("met {met} of {} times", several.len())
+        }
+    };
+    format!("{what}{failures} (objective {}: {judged})", objective.text)
+}
+
+fn verb(measure: &str, value: &str) -> String {
+    match measure {
+        "completion_time" | "duration" => format!("took {value}"),
+        "goodput" => format!("reached {value}"),
+        "rtt_median" => format!("had a median round-trip time of {value}"),
+        other => format!("had {} {value}", quantity::name(other).to_lowercase()),
+    }
+}
+
+/// "MRI image took 26.1 s (25.9 s to 27.0 s in 5 repetitions)".
+fn told_together(group: &[&WorkloadRecord], measure: &str) -> String {
+    let found = |w: &WorkloadRecord| w.measurements.iter().find(|m| m.name == measure).map(|m| (m.value, m.unit.clone()));
+    let mut values: Vec<(f64, String)> = group.iter().filter_map(|w| found(w)).collect();
+    values.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let name = &group[0].name;
+    let (Some(least), Some(median), Some(most)) = (values.first(), values.get(values.len() / 2), values.last()) else {
+        return format!("{name} ran {} times", group.len());
+    };
+    let text = |(value, unit): &(f64, String)| quantity::measurement(measure, unit, *value);
+    let spread = format!("{} to {} in {} repetitions", text(least), text(most), values.len());
+    format!("{name} {} in the median, {spread}", verb(measure, &text(median)))
+}
+
+/// Measurements that say most about a workload, most telling first.
+const MAIN: &[&str] = &["completion_time", "rtt_median", "goodput"];
+/// Cases and workloads that the paragraph tells before it points to the table.
+const CASES_TOLD: usize = 4;
+const WORKLOADS_TOLD: usize = 4;

@@ -1,0 +1,686 @@
+//! A link as TOML, and what it means.
+//!
+//! ```toml
+//! title = "My terminal"
+//! rate = "2 Mbit/s"             # top level: both directions
+//! one_way_delay = "260 ms"
+//!
+//! [return]                      # one direction only
+//! rate = "128 kbit/s"
+//! ```
+
+use crate::circuit::{CircuitConfig, GivesUp, Stage};
+use crate::framing::{AsyncPpp, Ethernet, FrameRelay, Framing, Ppp};
+use crate::medium::{MediumConfig, Outage, PacketLoss};
+use crate::noise::{RatioSchedule, THUNDERSTORM, WANDER, WANDER_DOWNLINK};
+use crate::problem::{KeyProblem, read};
+use crate::queue::QueueLimit;
+use crate::time::{Duration, Instant};
+use crate::transmitter::RateSchedule;
+use crate::units::{BitErrorRatio, BitRate, DataSize, Percent};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use toml::{Table, Value};
+
+/// A link, complete and checked.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// What it is, in a few words.
+    pub title: String,
+    /// A sentence or two.
+    pub summary: String,
+    /// Packets are Ethernet frames (a bridge), not IP packets.
+    pub carries_ethernet: bool,
+    /// Largest IP packet, in bytes.
+    pub mtu: u64,
+    /// Hub to terminals.
+    pub forward: DirectionConfig,
+    /// Terminal to hub.
+    pub back: DirectionConfig,
+    /// Set-up and airtime, if it must be set up.
+    pub circuit: Option<CircuitConfig>,
+}
+
+/// One direction, complete.
+#[derive(Clone, Debug)]
+pub struct DirectionConfig {
+    /// What may wait.
+    pub queue: QueueLimit,
+    /// What packets are wrapped in.
+    pub framing: Framing,
+    /// Rate of each channel over time.
+    pub rate: RateSchedule,
+    /// Channels; each packet goes over one of them.
+    pub channels: usize,
+    /// Bit errors.
+    pub noise: RatioSchedule,
+    /// Delay, jitter, outages, packet loss.
+    pub medium: MediumConfig,
+}
+
+/// What a link file may hold. Every key of [`DirectionText`] may also stand at the top level, for both directions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LinkText {
+    title: String,
+    summary: String,
+    carries: Carries,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<DataSize>,
+    forward: DirectionText,
+    #[serde(rename = "return")]
+    back: DirectionText,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    circuit: Option<CircuitText>,
+    sources: BTreeMap<String, String>,
+    assumptions: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Carries {
+    #[default]
+    Ip,
+    Ethernet,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DirectionText {
+    rate: Option<BitRate>,
+    rate_schedule: Option<RateScheduleText>,
+    bundle: Option<BundleText>,
+    one_way_delay: Option<Duration>,
+    jitter: Option<Duration>,
+    queue: Option<QueueText>,
+    framing: Option<FramingText>,
+    noise: Option<NoiseText>,
+    loss: Option<LossText>,
+    outages: Option<Vec<OutageText>>,
+}
+
+/// The keys of [`DirectionText`].
+const DIRECTION_KEYS: [&str; 10] =
+    ["rate", "rate_schedule", "bundle", "one_way_delay", "jitter", "queue", "framing", "noise", "loss", "outages"];
+
+/// Keys of which one replaces the others when an override sets it.
+const ALTERNATIVES: [(&str, &[&[&str]]); 3] = [
+    ("", &[&["rate"], &["rate_schedule"], &["bundle"]]),
+    ("queue", &[&["bytes"], &["packets"]]),
+    ("noise", &[&["ratio"], &["background", "burst", "duration", "gap"], &["profile", "dwell"], &["steps", "repeat"]]),
+];
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RateScheduleText {
+    steps: Vec<RateStepText>,
+    repeat: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RateStepText {
+    at: Duration,
+    rate: BitRate,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BundleText {
+    channels: usize,
+    rate: BitRate,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QueueText {
+    bytes: Option<DataSize>,
+    packets: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
+enum FramingText {
+    None {},
+    Ppp {
+        flag_bytes: Option<u64>,
+        address_control_bytes: Option<u64>,
+        protocol_bytes: Option<u64>,
+        fcs_bytes: Option<u64>,
+        bit_stuffing: Option<bool>,
+    },
+    AsyncPpp {
+        flag_bytes: Option<u64>,
+        address_control_bytes: Option<u64>,
+        protocol_bytes: Option<u64>,
+        fcs_bytes: Option<u64>,
+        bits_per_byte: Option<u64>,
+        escape_map: Option<u32>,
+    },
+    Ethernet {
+        preamble_and_gap: Option<bool>,
+        minimum: Option<bool>,
+    },
+    FrameRelay {
+        address_bytes: Option<u64>,
+        trunk: Option<TrunkText>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrunkText {
+    payload: DataSize,
+    overhead: DataSize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoiseText {
+    ratio: Option<BitErrorRatio>,
+    background: Option<BitErrorRatio>,
+    burst: Option<BitErrorRatio>,
+    duration: Option<Duration>,
+    gap: Option<Duration>,
+    profile: Option<ProfileText>,
+    dwell: Option<Duration>,
+    steps: Option<Vec<NoiseStepText>>,
+    repeat: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ProfileText {
+    Thunderstorm,
+    Wander,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoiseStepText {
+    at: Duration,
+    ratio: BitErrorRatio,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LossText {
+    share: Percent,
+    burst: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutageText {
+    at: Duration,
+    lasts: Duration,
+    every: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CircuitText {
+    #[serde(default)]
+    stages: Vec<StageText>,
+    idle_hang_up: Option<Duration>,
+    charged_from: Option<String>,
+    cost_per_minute: Option<f64>,
+    currency: Option<String>,
+    charging_increment: Option<Duration>,
+    gives_up: Option<GivesUpText>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StageText {
+    name: String,
+    time: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GivesUpText {
+    above: BitErrorRatio,
+    after: Duration,
+}
+
+/// Puts `over` on top of `base`, key by key. A key of a set of alternatives replaces the others, for the direction it
+/// names or, at the top level, for both.
+pub fn lay_over(base: &mut Table, over: Table) {
+    let over = expand_shorthands(over);
+    for (key, value) in &over {
+        if DIRECTION_KEYS.contains(&key.as_str()) {
+            // A top-level key is meant for both directions: what the base says of one direction gives way.
+            for side in ["forward", "return"] {
+                if let Some(Value::Table(direction)) = base.get_mut(side) {
+                    let one = Table::from_iter([(key.clone(), value.clone())]);
+                    drop_alternatives(direction, &one);
+                    if direction.contains_key(key) {
+                        merge(direction, one);
+                    }
+                }
+            }
+        }
+    }
+    for side in ["forward", "return"] {
+        if let Some(Value::Table(direction)) = over.get(side) {
+            // A direction that leaves an alternative of the top level must not inherit it: push that down first.
+            push_down(base, direction);
+        }
+    }
+    drop_alternatives(base, &over);
+    for side in ["forward", "return"] {
+        if let (Some(Value::Table(mine)), Some(Value::Table(theirs))) = (base.get_mut(side), over.get(side)) {
+            drop_alternatives(mine, theirs);
+        }
+    }
+    merge(base, over);
+}
+
+/// When `direction` sets one alternative and the top level another, moves the top level's into both directions.
+fn push_down(base: &mut Table, direction: &Table) {
+    let moving: Vec<String> = base
+        .keys()
+        .filter(|key| DIRECTION_KEYS.contains(&key.as_str()))
+        .filter(|key| {
+            let mut alone = Table::from_iter([((*key).clone(), base[key.as_str()].clone())]);
+            let before = alone.clone();
+            drop_alternatives(&mut alone, direction);
+            alone != before
+        })
+        .cloned()
+        .collect();
+    for key in moving {
+        let Some(value) = base.remove(&key) else { continue };
+        for side in ["forward", "return"] {
+            let table = base.entry(side).or_insert_with(|| Value::Table(Table::new()));
+            if let Value::Table(table) = table {
+                table.entry(key.clone()).or_insert_with(|| value.clone());
+            }
+        }
+    }
+}
+
+fn drop_alternatives(base: &mut Table, over: &Table) {
+    for (place, groups) in ALTERNATIVES {
+        let (base, over) = if place.is_empty() {
+            (Some(&mut *base), Some(over))
+        } else {
+            let inner = base.get_mut(place).and_then(Value::as_table_mut);
+            (inner, over.get(place).and_then(Value::as_table))
+        };
+        let (Some(base), Some(over)) = (base, over) else { continue };
+        for group in groups {
+            if group.iter().any(|key| over.contains_key(*key)) {
+                base.retain(|key, _| !groups.iter().any(|other| other != group && other.iter().any(|k| *k == key)));
+            }
+        }
+    }
+    let kind = |table: &Table| table.get("framing").and_then(|f| f.get("type")).cloned();
+    if kind(over).is_some_and(|new| kind(base) != Some(new)) {
+        base.remove("framing");
+    }
+}
+
+fn merge(base: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (base.get_mut(&key), value) {
+            (Some(Value::Table(mine)), Value::Table(theirs)) => merge(mine, theirs),
+            (_, value) => {
+                base.insert(key, value);
+            }
+        }
+    }
+}
+
+/// `framing = "ppp"` means `framing = { type = "ppp" }`; `noise = 1e-6` means `noise = { ratio = 1e-6 }`.
+fn expand_shorthands(mut table: Table) -> Table {
+    fn expand(table: &mut Table) {
+        for (key, inner) in [("framing", "type"), ("noise", "ratio"), ("loss", "share")] {
+            if let Some(value) = table.get_mut(key)
+                && !value.is_table()
+            {
+                *value = Value::Table(Table::from_iter([(inner.to_owned(), value.clone())]));
+            }
+        }
+    }
+    expand(&mut table);
+    for side in ["forward", "return"] {
+        if let Some(Value::Table(direction)) = table.get_mut(side) {
+            expand(direction);
+        }
+    }
+    table
+}
+
+impl LinkConfig {
+    /// Reads a link from TOML that has been parsed.
+    pub fn from_table(table: Table) -> Result<LinkConfig, KeyProblem> {
+        let mut table = expand_shorthands(table);
+        let mut both = Table::new();
+        for key in DIRECTION_KEYS {
+            if let Some(value) = table.remove(key) {
+                both.insert(key.to_owned(), value);
+            }
+        }
+        // Mistakes at the top level are reported there, not in a direction.
+        read::<DirectionText>(both.clone())?;
+        let mut origins = Vec::new();
+        for side in ["forward", "return"] {
+            let mut direction = both.clone();
+            match table.remove(side) {
+                None => {}
+                Some(Value::Table(own)) => {
+                    read::<DirectionText>(own.clone()).map_err(|p| p.under(side))?;
+                    origins.push((side, own.clone()));
+                    drop_alternatives(&mut direction, &own);
+                    merge(&mut direction, own);
+                }
+                Some(_) => return Err(KeyProblem::new(side, "must be a table, such as [forward]")),
+            }
+            table.insert(side.to_owned(), Value::Table(direction));
+        }
+        let text: LinkText = read(table)?;
+        text.resolve().map_err(|mut problem| {
+            // A key inherited from the top level is named where it stands.
+            for side in ["forward", "return"] {
+                if let Some(key) = problem.key.strip_prefix(&format!("{side}.")) {
+                    let first = key.split('.').next().unwrap_or_default();
+                    let own = origins.iter().any(|(name, own)| *name == side && own.contains_key(first));
+                    if !own && both.contains_key(first) {
+                        problem.key = key.to_owned();
+                        break;
+                    }
+                }
+            }
+            problem
+        })
+    }
+
+    /// The configured round trip: both one-way delays.
+    #[must_use]
+    pub fn round_trip(&self) -> Duration {
+        self.forward.medium.one_way_delay + self.back.medium.one_way_delay
+    }
+}
+
+impl LinkText {
+    fn resolve(self) -> Result<LinkConfig, KeyProblem> {
+        let mtu = self.mtu.map_or(1500, |mtu| mtu.bytes);
+        if !(68..=65_535).contains(&mtu) {
+            return Err(KeyProblem::new("mtu", format!("{mtu} B is no MTU; allowed: 68 B (RFC 791) to 65535 B")));
+        }
+        let round_trip = match (self.forward.one_way_delay, self.back.one_way_delay) {
+            (Some(a), Some(b)) => a + b,
+            (None, _) => return Err(missing("forward.one_way_delay", "a time, such as \"250 ms\"")),
+            (_, None) => return Err(missing("return.one_way_delay", "a time, such as \"250 ms\"")),
+        };
+        let ethernet = self.carries == Carries::Ethernet;
+        let forward = self.forward.resolve(round_trip, mtu, ethernet).map_err(|p| p.under("forward"))?;
+        let back = self.back.resolve(round_trip, mtu, ethernet).map_err(|p| p.under("return"))?;
+        let circuit = self.circuit.map(CircuitText::resolve).transpose().map_err(|p| p.under("circuit"))?;
+        Ok(LinkConfig {
+            title: self.title,
+            summary: self.summary,
+            carries_ethernet: ethernet,
+            mtu,
+            forward,
+            back,
+            circuit,
+        })
+    }
+}
+
+fn missing(key: &str, allowed: &str) -> KeyProblem {
+    KeyProblem::new(key, format!("is missing; allowed: {allowed}"))
+}
+
+impl DirectionText {
+    fn resolve(self, round_trip: Duration, mtu: u64, ethernet: bool) -> Result<DirectionConfig, KeyProblem> {
+        let (rate, channels) = self.resolve_rate()?;
+        let total = BitRate { bps: rate.highest().bps.saturating_mul(channels as u64) };
+        let frame = if ethernet { mtu + 18 } else { mtu };
+        let queue = match self.queue {
+            None => QueueLimit::Bytes(total.bytes_in(round_trip).max(10 * frame)),
+            Some(QueueText { bytes: Some(bytes), packets: None }) => {
+                if bytes.bytes < frame {
+                    let what = format!("{bytes} does not hold one packet of {frame} B; allowed: {frame} B or more");
+                    return Err(KeyProblem::new("queue.bytes", what));
+                }
+                QueueLimit::Bytes(bytes.bytes)
+            }
+            Some(QueueText { bytes: None, packets: Some(packets) }) => {
+                if packets == 0 {
+                    return Err(KeyProblem::new("queue.packets", "0 would drop everything; allowed: 1 or more"));
+                }
+                QueueLimit::Packets(packets)
+            }
+            Some(_) => return Err(KeyProblem::new("queue", "allowed: either bytes or packets")),
+        };
+        let framing = self.framing.map_or(Ok(Framing::None), FramingText::resolve).map_err(|p| p.under("framing"))?;
+        let noise = match self.noise {
+            None => RatioSchedule::Constant(BitErrorRatio::ZERO),
+            Some(noise) => noise.resolve().map_err(|p| p.under("noise"))?,
+        };
+        let loss = self.loss.map(LossText::resolve).transpose().map_err(|p| p.under("loss"))?;
+        let mut outages = Vec::new();
+        for (i, outage) in self.outages.unwrap_or_default().into_iter().enumerate() {
+            if outage.every.is_some_and(|every| every <= outage.lasts) {
+                return Err(KeyProblem::new(
+                    format!("outages.{i}.every"),
+                    "must be longer than the outage lasts, or nothing would ever get through",
+                ));
+            }
+            outages.push(Outage { at: Instant::ZERO + outage.at, lasts: outage.lasts, every: outage.every });
+        }
+        let medium = MediumConfig {
+            one_way_delay: self.one_way_delay.unwrap_or_default(),
+            jitter: self.jitter.unwrap_or_default(),
+            outages,
+            loss,
+            deliver_damaged: !framing.checks(),
+        };
+        Ok(DirectionConfig { queue, framing, rate, channels, noise, medium })
+    }
+
+    fn resolve_rate(&self) -> Result<(RateSchedule, usize), KeyProblem> {
+        match (self.rate, &self.rate_schedule, &self.bundle) {
+            (Some(rate), None, None) => {
+                if rate.bps == 0 {
+                    return Err(KeyProblem::new("rate", "0 bit/s carries nothing; allowed: 1 bit/s or more"));
+                }
+                Ok((RateSchedule::constant(rate), 1))
+            }
+            (None, Some(schedule), None) => {
+                let starts = schedule.steps.iter().map(|step| step.at);
+                check_starts(starts, schedule.repeat).map_err(|p| p.under("rate_schedule"))?;
+                if schedule.steps.iter().all(|step| step.rate.bps == 0) {
+                    return Err(KeyProblem::new("rate_schedule.steps", "every rate is 0; at least one must be more"));
+                }
+                let steps = schedule.steps.iter().map(|step| (Instant::ZERO + step.at, step.rate)).collect();
+                Ok((RateSchedule::steps(steps, schedule.repeat), 1))
+            }
+            (None, None, Some(bundle)) => {
+                if !(1..=4096).contains(&bundle.channels) {
+                    let what = format!("{} is out of range; allowed: 1 to 4096", bundle.channels);
+                    return Err(KeyProblem::new("bundle.channels", what));
+                }
+                if bundle.rate.bps == 0 {
+                    return Err(KeyProblem::new("bundle.rate", "0 bit/s carries nothing; allowed: 1 bit/s or more"));
+                }
+                Ok((RateSchedule::constant(bundle.rate), bundle.channels))
+            }
+            (None, None, None) => Err(missing("rate", "rate, rate_schedule or bundle, such as rate = \"2 Mbit/s\"")),
+            _ => Err(KeyProblem::new("rate", "allowed: only one of rate, rate_schedule and bundle")),
+        }
+    }
+}
+
+/// Steps must start at zero, rise, and fit into the repeated round.
+fn check_starts(starts: impl Iterator<Item = Duration>, repeat: Option<Duration>) -> Result<(), KeyProblem> {
+    let mut last = None;
+    for (i, at) in starts.enumerate() {
+        match last {
+            None if at > Duration::ZERO => {
+                return Err(KeyProblem::new("steps.0.at", format!("{at}: the first step must start at \"0 s\"")));
+            }
+            Some(before) if at <= before => {
+                let what = format!("{at} is not after the step before ({before}); steps must rise");
+                return Err(KeyProblem::new(format!("steps.{i}.at"), what));
+            }
+            _ => last = Some(at),
+        }
+    }
+    match (last, repeat) {
+        (None, _) => Err(KeyProblem::new("steps", "is empty; allowed: at least one step")),
+        (Some(last), Some(repeat)) if repeat <= last => {
+            let what = format!("{repeat} ends before the last step starts ({last}); allowed: more than that");
+            Err(KeyProblem::new("repeat", what))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl FramingText {
+    fn resolve(self) -> Result<Framing, KeyProblem> {
+        let one_of = |key: &str, value: Option<u64>, allowed: &[u64], usual: u64| match value {
+            None => Ok(usual),
+            Some(value) if allowed.contains(&value) => Ok(value),
+            Some(value) => {
+                let allowed: Vec<String> = allowed.iter().map(u64::to_string).collect();
+                Err(KeyProblem::new(key, format!("{value} is out of range; allowed: {}", allowed.join(", "))))
+            }
+        };
+        let ppp = |flags, address, protocol, fcs, bit_stuffing: Option<bool>| {
+            Ok(Ppp {
+                flag_bytes: one_of("flag_bytes", flags, &[1, 2], 1)?,
+                address_control_bytes: one_of("address_control_bytes", address, &[0, 2], 2)?,
+                protocol_bytes: one_of("protocol_bytes", protocol, &[1, 2], 2)?,
+                fcs_bytes: one_of("fcs_bytes", fcs, &[2, 4], 2)?,
+                bit_stuffing: bit_stuffing.unwrap_or(false),
+            })
+        };
+        Ok(match self {
+            FramingText::None {} => Framing::None,
+            FramingText::Ppp { flag_bytes, address_control_bytes, protocol_bytes, fcs_bytes, bit_stuffing } => {
+                Framing::Ppp(ppp(flag_bytes, address_control_bytes, protocol_bytes, fcs_bytes, bit_stuffing)?)
+            }
+            FramingText::AsyncPpp {
+                flag_bytes,
+                address_control_bytes,
+                protocol_bytes,
+                fcs_bytes,
+                bits_per_byte,
+                escape_map,
+            } => Framing::AsyncPpp(AsyncPpp {
+                frame: ppp(flag_bytes, address_control_bytes, protocol_bytes, fcs_bytes, None)?,
+                bits_per_byte: one_of("bits_per_byte", bits_per_byte, &[9, 10, 11, 12], 10)?,
+                escape_map: escape_map.unwrap_or(u32::MAX),
+            }),
+            FramingText::Ethernet { preamble_and_gap, minimum } => Framing::Ethernet(Ethernet {
+                preamble_and_gap: preamble_and_gap.unwrap_or(true),
+                minimum: minimum.unwrap_or(true),
+            }),
+            FramingText::FrameRelay { address_bytes, trunk } => {
+                if trunk.as_ref().is_some_and(|trunk| trunk.payload.bytes == 0) {
+                    return Err(KeyProblem::new("trunk.payload", "0 B carries nothing; allowed: 1 B or more"));
+                }
+                Framing::FrameRelay(FrameRelay {
+                    address_bytes: one_of("address_bytes", address_bytes, &[2, 3, 4], 2)?,
+                    trunk: trunk.map(|trunk| (trunk.payload.bytes, trunk.overhead.bytes)),
+                })
+            }
+        })
+    }
+}
+
+impl NoiseText {
+    fn resolve(self) -> Result<RatioSchedule, KeyProblem> {
+        const ALLOWED: &str =
+            "allowed: ratio; or background, burst, duration and gap; or profile and dwell; or steps (and repeat)";
+        let is = |some: [bool; 9]| {
+            some == [
+                self.ratio.is_some(),
+                self.background.is_some(),
+                self.burst.is_some(),
+                self.duration.is_some(),
+                self.gap.is_some(),
+                self.profile.is_some(),
+                self.dwell.is_some(),
+                self.steps.is_some(),
+                self.repeat.is_some(),
+            ]
+        };
+        const O: bool = false;
+        const I: bool = true;
+        let not_zero = |key: &str, time: Duration| match time.ns {
+            0 => Err(KeyProblem::new(key, "must be longer than \"0 s\"")),
+            _ => Ok(time),
+        };
+        if let (Some(ratio), true) = (self.ratio, is([I, O, O, O, O, O, O, O, O])) {
+            return Ok(RatioSchedule::Constant(ratio));
+        }
+        if let (Some(background), Some(burst), Some(duration), Some(gap), true) =
+            (self.background, self.burst, self.duration, self.gap, is([O, I, I, I, I, O, O, O, O]))
+        {
+            let (duration, gap) = (not_zero("duration", duration)?, not_zero("gap", gap)?);
+            return Ok(RatioSchedule::bursts(background, burst, duration, gap));
+        }
+        if let (Some(profile), Some(dwell), true) = (self.profile, self.dwell, is([O, O, O, O, O, I, I, O, O])) {
+            let dwell = not_zero("dwell", dwell)?;
+            let (ratios, floor) = match profile {
+                ProfileText::Thunderstorm => (THUNDERSTORM, 0.0),
+                ProfileText::Wander => (WANDER, WANDER_DOWNLINK),
+            };
+            // Two independent sources of errors in a row: wrong if exactly one of them inverts the bit.
+            let ratios: Result<Vec<_>, _> =
+                ratios.iter().map(|up| BitErrorRatio::new(up + floor - 2.0 * up * floor)).collect();
+            let ratios = ratios.map_err(|e| KeyProblem::new("profile", e.to_string()))?;
+            return Ok(RatioSchedule::sequence(&ratios, dwell, false));
+        }
+        if let (Some(steps), true) = (&self.steps, is([O, O, O, O, O, O, O, I, self.repeat.is_some()])) {
+            check_starts(steps.iter().map(|step| step.at), self.repeat)?;
+            let steps = steps.iter().map(|step| (Instant::ZERO + step.at, step.ratio)).collect();
+            return Ok(RatioSchedule::Steps { steps, repeat: self.repeat });
+        }
+        Err(KeyProblem::new("", ALLOWED))
+    }
+}
+
+impl LossText {
+    fn resolve(self) -> Result<PacketLoss, KeyProblem> {
+        let share = self.share.fraction();
+        let Some(burst_mean) = self.burst else { return Ok(PacketLoss::independent(share)) };
+        // The chain must be able to enter the bad state often enough: share ≤ burst / (burst + 1).
+        let least = (share / (1.0 - share)).max(1.0);
+        if !(burst_mean >= least && burst_mean.is_finite()) {
+            let what = format!("a mean of {burst_mean} packets cannot make {}; allowed: {least} or more", self.share);
+            return Err(KeyProblem::new("burst", what));
+        }
+        Ok(PacketLoss { share, burst_mean })
+    }
+}
+
+impl CircuitText {
+    fn resolve(self) -> Result<CircuitConfig, KeyProblem> {
+        let charged_from_stage = match &self.charged_from {
+            None => None,
+            Some(name) => Some(self.stages.iter().position(|stage| stage.name == *name).ok_or_else(|| {
+                let stages: Vec<&str> = self.stages.iter().map(|stage| stage.name.as_str()).collect();
+                KeyProblem::new("charged_from", format!("there is no stage {name:?}; allowed: {}", stages.join(", ")))
+            })?),
+        };
+        if self.cost_per_minute.is_some_and(|cost| !(cost >= 0.0 && cost.is_finite())) {
+            return Err(KeyProblem::new("cost_per_minute", "must be 0 or more"));
+        }
+        Ok(CircuitConfig {
+            stages: self.stages.into_iter().map(|stage| Stage { name: stage.name, time: stage.time }).collect(),
+            idle_hang_up: self.idle_hang_up,
+            charged_from_stage,
+            cost_per_minute: self.cost_per_minute,
+            currency: self.currency,
+            charging_increment: self.charging_increment.unwrap_or_default(),
+            gives_up: self.gives_up.map(|switch| GivesUp { above: switch.above, after: switch.after }),
+        })
+    }
+}

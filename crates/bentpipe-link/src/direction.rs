@@ -1,0 +1,172 @@
+//! One direction of a link: queue discipline → framing → transmitter → medium (one per receiver).
+
+use crate::framing::Framing;
+use crate::medium::{Medium, MediumCounters};
+use crate::packet::Packet;
+use crate::queue::{Fifo, QueueLimit};
+use crate::time::Instant;
+use crate::transmitter::Transmitter;
+
+/// Counters of the sending side. Every packet offered is dropped, sent, abandoned, waiting or being sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SenderCounters {
+    /// Packets handed to the queue.
+    pub offered_packets: u64,
+    /// Their bytes, framing not included.
+    pub offered_bytes: u64,
+    /// Refused by the full queue.
+    pub dropped_packets: u64,
+    /// Out on the wire, last bit included.
+    pub sent_packets: u64,
+    /// Bits of those, framing included.
+    pub link_bits: u64,
+    /// Cut off while being sent (lost circuit).
+    pub abandoned_packets: u64,
+    /// Packets waiting now.
+    pub queue_packets: u64,
+    /// Bytes waiting now.
+    pub queue_bytes: u64,
+    /// Most bytes that ever waited.
+    pub queue_bytes_max: u64,
+    /// Packets being sent now.
+    pub sending_packets: u64,
+}
+
+/// A chain from one site to one or more others.
+#[derive(Debug)]
+pub struct Direction {
+    queue: Fifo,
+    framing: Framing,
+    carries_ethernet: bool,
+    transmitter: Transmitter,
+    media: Vec<Medium>,
+    /// Closed while the circuit is down.
+    open: bool,
+    counters: SenderCounters,
+}
+
+impl Direction {
+    /// An idle chain. `open`: nothing must be set up first.
+    #[must_use]
+    pub fn new(
+        limit: QueueLimit,
+        framing: Framing,
+        carries_ethernet: bool,
+        transmitter: Transmitter,
+        media: Vec<Medium>,
+        open: bool,
+    ) -> Self {
+        Direction {
+            queue: Fifo::new(limit),
+            framing,
+            carries_ethernet,
+            transmitter,
+            media,
+            open,
+            counters: SenderCounters::default(),
+        }
+    }
+
+    /// A packet comes in at the sender.
+    pub fn offer(&mut self, now: Instant, packet: Packet) {
+        self.counters.offered_packets += 1;
+        self.counters.offered_bytes += packet.bytes();
+        if self.open && self.transmitter.has_room() {
+            let bits = self.framing.bits(&packet, self.carries_ethernet);
+            self.transmitter.start(now, packet, bits, false);
+        } else if self.queue.push(packet).is_err() {
+            self.counters.dropped_packets += 1;
+        }
+        self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(self.queue.bytes());
+    }
+
+    /// Moves packets whose transmission is over to the media, and the next ones onto the channels. Returns the time of
+    /// the last transmission that ended.
+    pub fn advance(&mut self, now: Instant) -> Option<Instant> {
+        let mut last_end = None;
+        while let Some(sent) = self.transmitter.finish(now) {
+            self.counters.sent_packets += 1;
+            self.counters.link_bits += sent.bits;
+            last_end = Some(sent.end);
+            if let Some((last, others)) = self.media.split_last_mut() {
+                for medium in others {
+                    medium.carry(sent.start, sent.end, sent.bits, sent.packet.clone());
+                }
+                last.carry(sent.start, sent.end, sent.bits, sent.packet);
+            }
+            self.start_next(sent.end, true);
+        }
+        last_end
+    }
+
+    /// The circuit is up: what waited may leave.
+    pub fn open(&mut self, now: Instant) {
+        self.open = true;
+        while self.transmitter.has_room() && self.start_next(now, false) {}
+    }
+
+    /// The circuit is down: what comes now waits. With `cut`, what is being sent is lost.
+    pub fn close(&mut self, cut: bool) {
+        self.open = false;
+        if cut {
+            let lost = self.transmitter.abandon();
+            self.counters.abandoned_packets += lost as u64;
+        }
+    }
+
+    /// The next packet that arrived by `now`, and the number of its receiver.
+    pub fn deliver(&mut self, now: Instant) -> Option<(usize, Packet)> {
+        self.media.iter_mut().enumerate().find_map(|(i, medium)| medium.deliver(now).map(|packet| (i, packet)))
+    }
+
+    /// When something happens next.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Instant> {
+        let arrivals = self.media.iter().filter_map(Medium::next_arrival);
+        arrivals.chain(self.transmitter.next_end()).min()
+    }
+
+    /// Whether packets are being sent.
+    #[must_use]
+    pub fn is_sending(&self) -> bool {
+        self.transmitter.busy_channels() > 0
+    }
+
+    /// Whether packets wait.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.queue.packets() > 0
+    }
+
+    /// Counters of the sending side.
+    #[must_use]
+    pub fn sender_counters(&self) -> SenderCounters {
+        SenderCounters {
+            queue_packets: self.queue.packets(),
+            queue_bytes: self.queue.bytes(),
+            sending_packets: self.transmitter.busy_channels() as u64,
+            ..self.counters
+        }
+    }
+
+    /// Counters of each receiver.
+    pub fn receiver_counters(&self) -> impl Iterator<Item = MediumCounters> + '_ {
+        self.media.iter().map(Medium::counters)
+    }
+
+    /// The ways to the receivers.
+    #[must_use]
+    pub fn media(&self) -> &[Medium] {
+        &self.media
+    }
+
+    fn start_next(&mut self, now: Instant, follows: bool) -> bool {
+        if !self.open {
+            return false;
+        }
+        let Some(packet) = self.queue.pop() else { return false };
+        let bits = self.framing.bits(&packet, self.carries_ethernet);
+        self.transmitter.start(now, packet, bits, follows);
+        true
+    }
+}

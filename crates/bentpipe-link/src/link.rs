@@ -1,0 +1,127 @@
+//! A link between a hub and one or more terminals: one forward direction, one return direction a terminal.
+
+use crate::circuit::{Circuit, CircuitEvent};
+use crate::config::{DirectionConfig, LinkConfig};
+use crate::direction::Direction;
+use crate::medium::Medium;
+use crate::node::{Node, Port};
+use crate::noise::{NoiseProcess, RatioSchedule};
+use crate::packet::Packet;
+use crate::seed::Seed;
+use crate::time::Instant;
+use crate::transmitter::Transmitter;
+
+/// A whole link. Port 0 is the hub, ports 1 and up the terminals; packets that enter at the hub reach every terminal.
+#[derive(Debug)]
+pub struct Link {
+    /// Forward first, then the return of each terminal.
+    directions: Vec<Direction>,
+    circuit: Option<Circuit>,
+}
+
+impl Link {
+    /// Builds the link for `terminals` terminals; its random streams come from `seed`.
+    #[must_use]
+    pub fn new(config: &LinkConfig, terminals: usize, seed: Seed) -> Self {
+        let circuit = config.circuit.clone().map(Circuit::new);
+        let direction = |direction: &DirectionConfig, name: &str, receivers: usize| {
+            let media = (0..receivers)
+                .map(|i| {
+                    let stream = |what: &str| seed.stream(&format!("{name}/{what}/{i}"));
+                    let noise = NoiseProcess::new(direction.noise.clone(), stream("noise"));
+                    Medium::new(direction.medium.clone(), noise, stream("loss"), stream("jitter"))
+                })
+                .collect();
+            let transmitter = Transmitter::new(direction.rate.clone(), direction.channels);
+            let open = circuit.is_none();
+            Direction::new(direction.queue, direction.framing, config.carries_ethernet, transmitter, media, open)
+        };
+        let mut directions = vec![direction(&config.forward, "forward", terminals)];
+        directions.extend((0..terminals).map(|i| direction(&config.back, &format!("return{i}"), 1)));
+        Link { directions, circuit }
+    }
+
+    /// Forward first, then the return of each terminal.
+    #[must_use]
+    pub fn directions(&self) -> &[Direction] {
+        &self.directions
+    }
+
+    /// The circuit, on a link that must be set up.
+    #[must_use]
+    pub fn circuit(&self) -> Option<&Circuit> {
+        self.circuit.as_ref()
+    }
+
+    fn is_sending(&self) -> bool {
+        self.directions.iter().any(Direction::is_sending)
+    }
+
+    /// Runs the circuit up to `now`: its events open, close and cut the directions, at their own times.
+    fn advance_circuit(&mut self, now: Instant) {
+        let sending = self.is_sending();
+        let Some(circuit) = self.circuit.as_mut() else { return };
+        let noises: Vec<&RatioSchedule> =
+            self.directions.iter().flat_map(|d| d.media().iter().map(|m| m.noise().schedule())).collect();
+        let Some((at, event)) = circuit.wake(now, sending, &noises) else { return };
+        match event {
+            CircuitEvent::Up => self.directions.iter_mut().for_each(|d| d.open(at)),
+            CircuitEvent::HungUp => self.directions.iter_mut().for_each(|d| d.close(false)),
+            CircuitEvent::Lost => {
+                self.directions.iter_mut().for_each(|d| d.close(true));
+                if self.directions.iter().any(Direction::is_waiting)
+                    && let Some(circuit) = self.circuit.as_mut()
+                {
+                    circuit.want(at);
+                }
+            }
+        }
+    }
+
+    fn circuit_wake(&self) -> Option<Instant> {
+        self.circuit.as_ref()?.next_wake(self.is_sending())
+    }
+}
+
+impl Node for Link {
+    fn receive(&mut self, now: Instant, port: Port, packet: Packet) {
+        self.wake(now);
+        let Some(direction) = self.directions.get_mut(port.0) else {
+            debug_assert!(false, "a link with {} ports has no port {}", self.directions.len(), port.0);
+            return;
+        };
+        direction.offer(now, packet);
+        if let Some(circuit) = self.circuit.as_mut() {
+            circuit.want(now);
+            self.wake(now);
+        }
+    }
+
+    fn wake(&mut self, now: Instant) {
+        loop {
+            // In the order of time: transmissions up to the circuit's next event, then that event.
+            let circuit_due = self.circuit_wake().filter(|due| *due <= now);
+            let until = circuit_due.unwrap_or(now);
+            for direction in &mut self.directions {
+                if let Some(end) = direction.advance(until)
+                    && let Some(circuit) = self.circuit.as_mut()
+                {
+                    circuit.touch(end);
+                }
+            }
+            let Some(due) = circuit_due else { return };
+            self.advance_circuit(due);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<(Port, Packet)> {
+        self.directions.iter_mut().enumerate().find_map(|(i, direction)| {
+            let (receiver, packet) = direction.deliver(now)?;
+            Some((Port(if i == 0 { receiver + 1 } else { 0 }), packet))
+        })
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.directions.iter().filter_map(Direction::next_wake).chain(self.circuit_wake()).min()
+    }
+}

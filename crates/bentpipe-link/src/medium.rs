@@ -1,0 +1,294 @@
+//! The medium: what happens between the transmitter's last bit and the receiver's.
+
+use crate::noise::NoiseProcess;
+use crate::packet::Packet;
+use crate::seed::{Stream, unit};
+use crate::time::{Duration, Instant};
+use std::collections::VecDeque;
+
+/// Loss of whole packets as a share and a mean burst length (Gilbert 1960, with certain loss in the bad state).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PacketLoss {
+    /// Share of packets lost, 0 to 1.
+    pub share: f64,
+    /// Packets lost in a row, on average; 1 / (1 − share) is what independent losses make.
+    pub burst_mean: f64,
+}
+
+impl PacketLoss {
+    /// Independent losses.
+    #[must_use]
+    pub fn independent(share: f64) -> Self {
+        PacketLoss { share, burst_mean: 1.0 / (1.0 - share).max(f64::MIN_POSITIVE) }
+    }
+}
+
+/// Times at which nothing gets through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outage {
+    /// When it starts.
+    pub at: Instant,
+    /// How long it lasts.
+    pub lasts: Duration,
+    /// Time from one start to the next; `None`: once.
+    pub every: Option<Duration>,
+}
+
+impl Outage {
+    /// Whether any part of a transmission from `start` to `end` falls into the outage.
+    #[must_use]
+    pub fn touches(&self, start: Instant, end: Instant) -> bool {
+        let overlaps = |begin: Instant| start < begin + self.lasts && end > begin;
+        match self.every {
+            None => overlaps(self.at),
+            Some(every) => {
+                // The last round begun before the transmission, and the one after.
+                let round = start.since(self.at).ns / every.ns.max(1);
+                let begin = self.at + Duration { ns: round * every.ns };
+                overlaps(begin) || overlaps(begin + every)
+            }
+        }
+    }
+}
+
+/// What a medium does to packets.
+#[derive(Clone, Debug)]
+pub struct MediumConfig {
+    /// From the transmitter's last bit to the receiver's.
+    pub one_way_delay: Duration,
+    /// Extra delay of each packet, uniform from zero to this; order is kept.
+    pub jitter: Duration,
+    /// Times without reception.
+    pub outages: Vec<Outage>,
+    /// Loss of whole packets.
+    pub loss: Option<PacketLoss>,
+    /// Deliver packets with bit errors damaged, because the framing has no check.
+    pub deliver_damaged: bool,
+}
+
+/// What became of the packets that entered a medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MediumCounters {
+    /// Discarded by the framing's check.
+    pub damaged_packets: u64,
+    /// Delivered with bit errors.
+    pub delivered_damaged_packets: u64,
+    /// Bits inverted.
+    pub bit_errors: u64,
+    /// Lost to packet loss, outages, or a lost circuit.
+    pub lost_packets: u64,
+    /// Delivered, damaged ones included.
+    pub delivered_packets: u64,
+    /// Bytes delivered, framing not included.
+    pub delivered_bytes: u64,
+    /// On their way.
+    pub in_flight_packets: u64,
+}
+
+/// The way to one receiver.
+#[derive(Debug)]
+pub struct Medium {
+    config: MediumConfig,
+    noise: NoiseProcess,
+    loss_random: Stream,
+    losing: bool,
+    jitter_random: Stream,
+    line: VecDeque<(Instant, Packet)>,
+    counters: MediumCounters,
+}
+
+impl Medium {
+    /// A medium with its own random streams.
+    #[must_use]
+    pub fn new(config: MediumConfig, noise: NoiseProcess, mut loss_random: Stream, jitter_random: Stream) -> Self {
+        let losing = config.loss.is_some_and(|loss| unit(&mut loss_random) < loss.share);
+        Medium {
+            config,
+            noise,
+            loss_random,
+            losing,
+            jitter_random,
+            line: VecDeque::new(),
+            counters: MediumCounters::default(),
+        }
+    }
+
+    /// A packet of `bits` framed bits whose transmission ran from `start` to `end`.
+    pub fn carry(&mut self, start: Instant, end: Instant, bits: u64, mut packet: Packet) {
+        let lost = self.loses_packet() || self.config.outages.iter().any(|outage| outage.touches(start, end));
+        let errors = if self.config.deliver_damaged && !lost {
+            let mut errors = 0;
+            self.noise.positions(start, end, bits, |bit| {
+                packet.invert_bit(bit);
+                errors += 1;
+            });
+            errors
+        } else {
+            self.noise.count(start, end, bits)
+        };
+        self.counters.bit_errors += errors;
+        if lost {
+            self.counters.lost_packets += 1;
+            return;
+        }
+        if errors > 0 {
+            if !self.config.deliver_damaged {
+                self.counters.damaged_packets += 1;
+                return;
+            }
+            self.counters.delivered_damaged_packets += 1;
+        }
+        let mut due = end + self.config.one_way_delay;
+        if self.config.jitter > Duration::ZERO {
+            due += Duration { ns: (unit(&mut self.jitter_random) * self.config.jitter.ns as f64) as u64 };
+        }
+        if let Some((last, _)) = self.line.back() {
+            due = due.max(*last);
+        }
+        self.counters.in_flight_packets += 1;
+        self.line.push_back((due, packet));
+    }
+
+    /// A packet that never got onto the medium because the circuit was cut under it.
+    pub fn lose(&mut self) {
+        self.counters.lost_packets += 1;
+    }
+
+    /// The next packet that has arrived by `now`.
+    pub fn deliver(&mut self, now: Instant) -> Option<Packet> {
+        if self.line.front()?.0 > now {
+            return None;
+        }
+        let (_, packet) = self.line.pop_front()?;
+        self.counters.in_flight_packets -= 1;
+        self.counters.delivered_packets += 1;
+        self.counters.delivered_bytes += packet.bytes();
+        Some(packet)
+    }
+
+    /// When the next packet arrives.
+    #[must_use]
+    pub fn next_arrival(&self) -> Option<Instant> {
+        self.line.front().map(|(due, _)| *due)
+    }
+
+    /// What became of the packets so far.
+    #[must_use]
+    pub fn counters(&self) -> MediumCounters {
+        self.counters
+    }
+
+    /// The receiver's bit errors.
+    #[must_use]
+    pub fn noise(&self) -> &NoiseProcess {
+        &self.noise
+    }
+
+    /// Decides one packet's fate and moves the two-state chain on.
+    fn loses_packet(&mut self) -> bool {
+        let Some(loss) = self.config.loss else { return false };
+        let lost = self.losing;
+        let leave_bad = 1.0 / loss.burst_mean;
+        let change = if lost { leave_bad } else { loss.share * leave_bad / (1.0 - loss.share).max(f64::MIN_POSITIVE) };
+        if unit(&mut self.loss_random) < change {
+            self.losing = !self.losing;
+        }
+        lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::noise::RatioSchedule;
+    use crate::seed::Seed;
+    use crate::units::BitErrorRatio;
+
+    fn medium(config: MediumConfig, ratio: f64) -> Medium {
+        let noise = RatioSchedule::Constant(BitErrorRatio::new(ratio).unwrap());
+        let seed = Seed(5);
+        Medium::new(config, NoiseProcess::new(noise, seed.stream("n")), seed.stream("l"), seed.stream("j"))
+    }
+    fn config() -> MediumConfig {
+        MediumConfig {
+            one_way_delay: Duration::from_millis(250),
+            jitter: Duration::ZERO,
+            outages: vec![],
+            loss: None,
+            deliver_damaged: false,
+        }
+    }
+    fn ms(n: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(n)
+    }
+
+    #[test]
+    fn loss_has_the_stated_share_and_burst_length() {
+        for (share, burst) in [(0.01, 1.0 / 0.99), (0.1, 5.0), (0.3, 2.0)] {
+            let mut m = medium(MediumConfig { loss: Some(PacketLoss { share, burst_mean: burst }), ..config() }, 0.0);
+            let packets = 400_000u64;
+            let (mut lost, mut bursts, mut before) = (0u64, 0u64, false);
+            for i in 0..packets {
+                let n = m.counters().lost_packets;
+                m.carry(ms(i), ms(i + 1), 800, Packet::from_pattern(i, 0, 0, 100));
+                while m.deliver(ms(i)).is_some() {}
+                let now = m.counters().lost_packets > n;
+                lost += u64::from(now);
+                bursts += u64::from(now && !before);
+                before = now;
+            }
+            let found = lost as f64 / packets as f64;
+            let spread = 4.0 * (share * burst * 2.0 / packets as f64).sqrt();
+            assert!((found - share).abs() < spread, "share {share}: {found}");
+            let mean = lost as f64 / bursts as f64;
+            assert!((mean / burst - 1.0).abs() < 0.05, "burst {burst}: {mean}");
+        }
+    }
+
+    #[test]
+    fn jitter_keeps_order_and_bounds() {
+        let mut m = medium(MediumConfig { jitter: Duration::from_millis(30), ..config() }, 0.0);
+        for i in 0..1000 {
+            m.carry(ms(i * 10), ms(i * 10 + 1), 800, Packet::from_pattern(i, 0, 0, 100));
+        }
+        let mut next = 0;
+        for t in 0..11_000 {
+            while let Some(packet) = m.deliver(ms(t)) {
+                assert_eq!(packet.id, next);
+                let sent = next * 10 + 1;
+                assert!(t >= sent + 250 && t <= sent + 281, "packet {next} at {t}");
+                next += 1;
+            }
+        }
+        assert_eq!(next, 1000);
+    }
+
+    #[test]
+    fn outages_take_packets_that_touch_them() {
+        let once = Outage { at: ms(100), lasts: Duration::from_millis(50), every: None };
+        assert!(!once.touches(ms(90), ms(100)), "the last bit just made it");
+        assert!(once.touches(ms(90), ms(101)));
+        assert!(once.touches(ms(149), ms(160)));
+        assert!(!once.touches(ms(150), ms(160)));
+        let again = Outage { every: Some(Duration::from_millis(1000)), ..once };
+        assert!(again.touches(ms(5120), ms(5121)) && !again.touches(ms(5200), ms(5201)));
+        assert!(again.touches(ms(5090), ms(5101)), "across the start of a round");
+    }
+
+    #[test]
+    fn without_a_check_packets_arrive_damaged() {
+        let mut m = medium(MediumConfig { deliver_damaged: true, ..config() }, 0.01);
+        let mut inverted = 0;
+        for i in 0..100 {
+            m.carry(ms(i), ms(i + 1), 800, Packet::from_pattern(i, 0, 0, 100));
+        }
+        while let Some(packet) = m.deliver(ms(10_000)) {
+            if let crate::packet::Content::Pattern { inverted: bits, .. } = packet.content {
+                inverted += bits.len() as u64;
+            }
+        }
+        assert_eq!(m.counters().delivered_packets, 100);
+        assert_eq!(m.counters().bit_errors, inverted);
+        assert!((700..900).contains(&inverted), "{inverted}");
+    }
+}

@@ -1,0 +1,221 @@
+//! Packets and the buffers they live in.
+//!
+//! A packet's content is real bytes in a pooled buffer (live runs) or a function of an offset (virtual runs, where 75 MB
+//! in flight must not cost 75 MB). Bit errors can damage either.
+
+use crate::socket::pattern_byte;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What crosses a link: an IP packet, or an Ethernet frame on a link that carries Ethernet (without its check sequence).
+#[derive(Debug, Clone)]
+pub struct Packet {
+    /// A number for traces; given by whoever makes the packet.
+    pub id: u64,
+    /// What it holds.
+    pub content: Content,
+}
+
+/// The bytes of a packet.
+#[derive(Debug, Clone)]
+pub enum Content {
+    /// Real bytes.
+    Bytes(Buffer),
+    /// `length` bytes of a pattern (see [`crate::socket::pattern_byte`]), some bits of which may have been inverted.
+    Pattern {
+        /// Which pattern.
+        pattern: u64,
+        /// Offset of the first byte.
+        offset: u64,
+        /// Bytes.
+        length: u32,
+        /// Inverted bits, counted from the first bit of the packet, most significant bit of a byte first.
+        inverted: Vec<u64>,
+    },
+}
+
+impl Packet {
+    /// A packet of real bytes.
+    #[must_use]
+    pub fn from_buffer(id: u64, buffer: Buffer) -> Self {
+        Packet { id, content: Content::Bytes(buffer) }
+    }
+
+    /// A packet whose bytes are a function of their offset.
+    #[must_use]
+    pub fn from_pattern(id: u64, pattern: u64, offset: u64, length: u32) -> Self {
+        Packet { id, content: Content::Pattern { pattern, offset, length, inverted: Vec::new() } }
+    }
+
+    /// Length in bytes, framing not included.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match &self.content {
+            Content::Bytes(buffer) => buffer.as_slice().len() as u64,
+            Content::Pattern { length, .. } => u64::from(*length),
+        }
+    }
+
+    /// Calls `visit` with each byte in order. For framings whose length depends on what they carry.
+    pub fn for_each_byte(&self, mut visit: impl FnMut(u8)) {
+        match &self.content {
+            Content::Bytes(buffer) => buffer.as_slice().iter().for_each(|b| visit(*b)),
+            Content::Pattern { pattern, offset, length, .. } => {
+                (0..u64::from(*length)).for_each(|i| visit(pattern_byte(*pattern, offset + i)));
+            }
+        }
+    }
+
+    /// Inverts one bit, counted from the packet's first, most significant bit of a byte first.
+    pub fn invert_bit(&mut self, bit: u64) {
+        debug_assert!(bit < self.bytes() * 8, "bit {bit} is outside the packet");
+        match &mut self.content {
+            Content::Bytes(buffer) => buffer.as_mut_slice()[(bit / 8) as usize] ^= 0x80 >> (bit % 8),
+            Content::Pattern { inverted, .. } => inverted.push(bit),
+        }
+    }
+}
+
+/// A run of bytes whose storage goes back to its [`Pool`] when dropped.
+#[derive(Debug)]
+pub struct Buffer {
+    storage: Box<[u8]>,
+    length: usize,
+    home: Option<Arc<Shelf>>,
+}
+
+#[derive(Debug)]
+struct Shelf {
+    free: Mutex<Vec<Box<[u8]>>>,
+}
+
+/// Reusable buffers of one size: after warm-up, taking one allocates nothing.
+#[derive(Debug)]
+pub struct Pool {
+    shelf: Arc<Shelf>,
+    buffer_bytes: usize,
+    made: usize,
+}
+
+/// Buffers made at once when the pool runs dry.
+const POOL_GROWTH: usize = 64;
+
+impl Pool {
+    /// A pool of buffers of `buffer_bytes`, `ready` of them made (and touched) now.
+    #[must_use]
+    pub fn new(buffer_bytes: usize, ready: usize) -> Self {
+        let mut pool = Pool { shelf: Arc::new(Shelf { free: Mutex::new(Vec::new()) }), buffer_bytes, made: 0 };
+        pool.grow(ready);
+        pool
+    }
+
+    /// The most bytes a buffer of this pool holds.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
+    }
+
+    /// Buffers made so far, in use or free.
+    #[must_use]
+    pub fn made(&self) -> usize {
+        self.made
+    }
+
+    /// A buffer holding a copy of `bytes`; an own allocation if they are longer than the pool's buffers.
+    pub fn copy_of(&mut self, bytes: &[u8]) -> Buffer {
+        if bytes.len() > self.buffer_bytes {
+            return Buffer::from_vec(bytes.to_vec());
+        }
+        let mut storage = self.take();
+        storage[..bytes.len()].copy_from_slice(bytes);
+        Buffer { storage, length: bytes.len(), home: Some(Arc::clone(&self.shelf)) }
+    }
+
+    fn take(&mut self) -> Box<[u8]> {
+        if let Some(storage) = lock(&self.shelf.free).pop() {
+            return storage;
+        }
+        self.grow(POOL_GROWTH);
+        lock(&self.shelf.free).pop().unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
+    }
+
+    fn grow(&mut self, count: usize) {
+        self.made += count;
+        let mut free = lock(&self.shelf.free);
+        // Room for every buffer ever made, so that giving one back never allocates.
+        let spare = self.made.saturating_sub(free.len());
+        free.reserve(spare);
+        // Written once with something else than zero, so that the pages are really there.
+        free.extend((0..count).map(|_| vec![0xA5; self.buffer_bytes].into_boxed_slice()));
+    }
+}
+
+fn lock(free: &Mutex<Vec<Box<[u8]>>>) -> std::sync::MutexGuard<'_, Vec<Box<[u8]>>> {
+    free.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Buffer {
+    /// A buffer outside any pool.
+    #[must_use]
+    pub fn from_vec(bytes: Vec<u8>) -> Self {
+        let length = bytes.len();
+        Buffer { storage: bytes.into_boxed_slice(), length, home: None }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.storage[..self.length]
+    }
+
+    /// Its bytes, to change.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.storage[..self.length]
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        if let Some(shelf) = &self.home
+            && let Some(mut storage) = lock(&shelf.free).pop()
+        {
+            storage[..self.length].copy_from_slice(self.as_slice());
+            return Buffer { storage, length: self.length, home: Some(Arc::clone(shelf)) };
+        }
+        Buffer::from_vec(self.as_slice().to_vec())
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(shelf) = &self.home {
+            lock(&shelf.free).push(std::mem::take(&mut self.storage));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_go_back_to_their_pool() {
+        let mut pool = Pool::new(2048, 1);
+        for _ in 0..1000 {
+            let buffer = pool.copy_of(b"abc");
+            assert_eq!(buffer.as_slice(), b"abc");
+        }
+        assert_eq!(pool.made(), 1, "one buffer served them all");
+        let long = pool.copy_of(&[1; 5000]);
+        assert_eq!(long.as_slice().len(), 5000);
+    }
+
+    #[test]
+    fn bits_count_from_the_most_significant() {
+        let mut packet = Packet::from_buffer(0, Buffer::from_vec(vec![0, 0]));
+        packet.invert_bit(0);
+        packet.invert_bit(15);
+        let mut bytes = vec![];
+        packet.for_each_byte(|b| bytes.push(b));
+        assert_eq!(bytes, [0x80, 0x01]);
+    }
+}

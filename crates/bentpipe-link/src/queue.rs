@@ -1,0 +1,62 @@
+//! Queue disciplines: what waits before the transmitter.
+
+use crate::packet::Packet;
+use std::collections::VecDeque;
+
+/// How much may wait. The packet being transmitted no longer counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QueueLimit {
+    /// Bytes of packets, framing not included.
+    Bytes(u64),
+    /// Packets of any size.
+    Packets(u64),
+}
+
+/// First in, first out; a packet that does not fit is dropped (tail drop).
+#[derive(Debug)]
+pub struct Fifo {
+    waiting: VecDeque<Packet>,
+    bytes: u64,
+    limit: QueueLimit,
+}
+
+impl Fifo {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(limit: QueueLimit) -> Self {
+        Fifo { waiting: VecDeque::new(), bytes: 0, limit }
+    }
+
+    /// Takes a packet in, or gives it back when it does not fit.
+    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
+        let fits = match self.limit {
+            QueueLimit::Bytes(limit) => self.bytes + packet.bytes() <= limit,
+            QueueLimit::Packets(limit) => (self.waiting.len() as u64) < limit,
+        };
+        if !fits {
+            return Err(packet);
+        }
+        self.bytes += packet.bytes();
+        self.waiting.push_back(packet);
+        Ok(())
+    }
+
+    /// The next packet to transmit.
+    pub fn pop(&mut self) -> Option<Packet> {
+        let packet = self.waiting.pop_front()?;
+        self.bytes -= packet.bytes();
+        Some(packet)
+    }
+
+    /// Bytes waiting.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Packets waiting.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.waiting.len() as u64
+    }
+}

@@ -1,0 +1,229 @@
+//! Transmitters: how long framed bits take to leave.
+
+use crate::packet::Packet;
+use crate::time::{Duration, Instant};
+use crate::units::BitRate;
+
+/// A rate over time. Zero means that nothing is sent for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateSchedule {
+    steps: Vec<(Instant, BitRate)>,
+    repeat: Option<Duration>,
+}
+
+impl RateSchedule {
+    /// One rate for ever.
+    #[must_use]
+    pub fn constant(rate: BitRate) -> Self {
+        RateSchedule { steps: vec![(Instant::ZERO, rate)], repeat: None }
+    }
+
+    /// (start, rate) steps with rising starts, the first at zero; the last stays, or all start again after `repeat`.
+    #[must_use]
+    pub fn steps(steps: Vec<(Instant, BitRate)>, repeat: Option<Duration>) -> Self {
+        RateSchedule { steps, repeat }
+    }
+
+    /// The rate at `now` and when it may change ([`Instant::FAR`]: never).
+    #[must_use]
+    pub fn at(&self, now: Instant) -> (BitRate, Instant) {
+        if self.steps.len() == 1 && self.repeat.is_none() {
+            return (self.steps[0].1, Instant::FAR);
+        }
+        let round = self.repeat.map_or(0, |length| now.ns / length.ns.max(1) * length.ns.max(1));
+        let inside = Instant { ns: now.ns - round };
+        let next = self.steps.partition_point(|(start, _)| *start <= inside);
+        let rate = self.steps[next.saturating_sub(1)].1;
+        let until = match (self.steps.get(next), self.repeat) {
+            (Some((start, _)), _) => Instant { ns: round.saturating_add(start.ns) },
+            (None, Some(length)) => Instant { ns: round.saturating_add(length.ns) },
+            (None, None) => Instant::FAR,
+        };
+        (rate, until)
+    }
+
+    /// The highest rate of all steps.
+    #[must_use]
+    pub fn highest(&self) -> BitRate {
+        self.steps.iter().map(|step| step.1).max().unwrap_or_default()
+    }
+
+    /// When `work` (bits × 10⁹) started at `start` is done, rounded up to a nanosecond, and the work that still fits
+    /// into the rest of that nanosecond. [`Instant::FAR`] when the rate stays zero.
+    fn finish(&self, start: Instant, work: u128) -> (Instant, u128) {
+        let mut now = start;
+        let mut left = work;
+        loop {
+            let (rate, until) = self.at(now);
+            let rate = u128::from(rate.bps);
+            let room = rate * u128::from(until.since(now).ns);
+            if rate > 0 && (until == Instant::FAR || left <= room) {
+                let ns = left.div_ceil(rate);
+                let end = now + Duration { ns: u64::try_from(ns).unwrap_or(u64::MAX) };
+                return (end, ns * rate - left);
+            }
+            if until == Instant::FAR {
+                return (Instant::FAR, 0);
+            }
+            left -= room;
+            now = until;
+        }
+    }
+}
+
+/// A packet on its way out.
+#[derive(Debug)]
+pub struct Sent {
+    /// The packet.
+    pub packet: Packet,
+    /// Its bits on the wire.
+    pub bits: u64,
+    /// When its first bit left.
+    pub start: Instant,
+    /// When its last bit left.
+    pub end: Instant,
+}
+
+/// One or several channels; each packet goes whole over one of them, so packets on a bundle may overtake.
+#[derive(Debug)]
+pub struct Transmitter {
+    schedule: RateSchedule,
+    channels: Vec<Channel>,
+}
+
+#[derive(Debug)]
+struct Channel {
+    sending: Option<Sent>,
+    /// Work that still fits into the nanosecond in which the last packet ended: a train of packets keeps the exact rate.
+    spare: u128,
+}
+
+impl Transmitter {
+    /// `channels` channels (at least one), each at the scheduled rate.
+    #[must_use]
+    pub fn new(schedule: RateSchedule, channels: usize) -> Self {
+        let channels = (0..channels.max(1)).map(|_| Channel { sending: None, spare: 0 }).collect();
+        Transmitter { schedule, channels }
+    }
+
+    /// Whether a channel is free.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.channels.iter().any(|channel| channel.sending.is_none())
+    }
+
+    /// Packets being sent.
+    #[must_use]
+    pub fn busy_channels(&self) -> usize {
+        self.channels.iter().filter(|channel| channel.sending.is_some()).count()
+    }
+
+    /// Starts to send on the lowest free channel. `follows`: the packet was waiting when that channel became free at
+    /// `now`, so it takes up the fraction of a nanosecond left over.
+    pub fn start(&mut self, now: Instant, packet: Packet, bits: u64, follows: bool) {
+        let Some(channel) = self.channels.iter_mut().find(|channel| channel.sending.is_none()) else {
+            debug_assert!(false, "start() without a free channel");
+            return;
+        };
+        let work = (u128::from(bits) * 1_000_000_000).saturating_sub(if follows { channel.spare } else { 0 });
+        let (end, spare) = self.schedule.finish(now, work);
+        channel.spare = spare;
+        channel.sending = Some(Sent { packet, bits, start: now, end });
+    }
+
+    /// When the next packet is out.
+    #[must_use]
+    pub fn next_end(&self) -> Option<Instant> {
+        self.channels
+            .iter()
+            .filter_map(|channel| channel.sending.as_ref())
+            .map(|sent| sent.end)
+            .filter(|end| *end != Instant::FAR)
+            .min()
+    }
+
+    /// The packet that was out first, if one is by `now`.
+    pub fn finish(&mut self, now: Instant) -> Option<Sent> {
+        let end = self.next_end().filter(|end| *end <= now)?;
+        let channel =
+            self.channels.iter_mut().find(|channel| channel.sending.as_ref().is_some_and(|sent| sent.end == end))?;
+        channel.sending.take()
+    }
+
+    /// Breaks off everything being sent (a lost circuit); returns how many packets that cost.
+    pub fn abandon(&mut self) -> usize {
+        let cut = self.busy_channels();
+        for channel in &mut self.channels {
+            channel.sending = None;
+            channel.spare = 0;
+        }
+        cut
+    }
+
+    /// The rate now, all channels together.
+    #[must_use]
+    pub fn rate(&self, now: Instant) -> BitRate {
+        BitRate { bps: self.schedule.at(now).0.bps * self.channels.len() as u64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(id: u64) -> Packet {
+        Packet::from_pattern(id, 0, 0, 1500)
+    }
+    fn ms(n: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(n)
+    }
+
+    #[test]
+    fn a_train_keeps_the_exact_rate() {
+        // 12,000 bits at 7 Mbit/s take 1,714,285.714… ns; seven of them take 12 ms to the nanosecond.
+        let mut t = Transmitter::new(RateSchedule::constant(BitRate::from_bps(7_000_000)), 1);
+        let mut now = Instant::ZERO;
+        for i in 0..7 {
+            t.start(now, packet(i), 12_000, i > 0);
+            now = t.next_end().unwrap();
+            let exact = (u128::from(i + 1) * 12_000_000_000_000).div_ceil(7_000_000);
+            assert_eq!(u128::from(now.ns), exact, "packet {i}");
+            assert!(t.finish(now).is_some());
+        }
+        assert_eq!(now, ms(12));
+    }
+
+    #[test]
+    fn a_rate_change_takes_effect_inside_a_packet() {
+        let schedule = RateSchedule::steps(
+            vec![
+                (ms(0), BitRate::from_bps(1_000_000)),
+                (ms(6), BitRate::from_bps(0)),
+                (ms(100), BitRate::from_bps(2_000_000)),
+            ],
+            None,
+        );
+        let mut t = Transmitter::new(schedule, 1);
+        t.start(ms(0), packet(0), 12_000, false);
+        assert_eq!(t.next_end(), Some(ms(103)), "6 ms, a pause, then twice as fast");
+    }
+
+    #[test]
+    fn a_rate_of_zero_for_ever_never_ends() {
+        let mut t = Transmitter::new(RateSchedule::constant(BitRate::from_bps(0)), 1);
+        t.start(ms(0), packet(0), 12_000, false);
+        assert_eq!(t.next_end(), None);
+        assert!(t.finish(Instant::FAR).is_none());
+    }
+
+    #[test]
+    fn on_a_bundle_a_short_packet_overtakes() {
+        // NTIA-5.5: 1504 B on one 64 kbit/s channel takes 188 ms however many channels there are.
+        let mut t = Transmitter::new(RateSchedule::constant(BitRate::from_bps(64_000)), 24);
+        t.start(ms(0), packet(1), 1504 * 8, false);
+        t.start(ms(1), packet(2), 40 * 8, false);
+        assert_eq!(t.finish(ms(6)).unwrap().packet.id, 2);
+        assert_eq!(t.next_end(), Some(ms(188)));
+        assert_eq!(t.rate(ms(0)), BitRate::from_bps(1_536_000));
+    }
+}
