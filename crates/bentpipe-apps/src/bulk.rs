@@ -120,6 +120,8 @@ struct Sending {
     /// When a transfer limited by time ends; set by the first step.
     until: Option<Instant>,
     finished: bool,
+    /// Whether the receiver's own end must follow; a downloading client says itself whether all arrived.
+    confirm: bool,
 }
 
 struct Receiving {
@@ -138,10 +140,18 @@ impl Half {
     /// `sends_when`: in which direction this side is the sender.
     fn new(spec: &BulkSpec, pattern: u64, sends_when: Direction) -> Half {
         if spec.direction == sends_when {
-            Half::Send(Sending { pattern, amount: spec.amount, sent: 0, until: None, finished: false })
+            let confirm = sends_when == Direction::Upload;
+            Half::Send(Sending { pattern, amount: spec.amount, sent: 0, until: None, finished: false, confirm })
         } else {
             let arrivals = Arrivals::new(Some(spec.sample_every));
             Half::Receive(Receiving { pattern, amount: spec.amount, at: 0, arrivals, mark: None })
+        }
+    }
+
+    /// The series begin.
+    fn start(&mut self, now: Instant) {
+        if let Half::Receive(receiving) = self {
+            receiving.arrivals.start(now);
         }
     }
 
@@ -198,6 +208,7 @@ impl Sending {
         }
         match discard(sockets, socket) {
             Ok((turn, _)) => Ok(turn),
+            Err(_) if !self.confirm => Ok(Turn::Over),
             Err(error) => Err(format!("connection ended before the receiver confirmed its end: {error}")),
         }
     }
@@ -267,6 +278,7 @@ struct BulkServer {
 impl BulkClient {
     fn work(&mut self, now: Instant, sockets: &mut dyn Sockets) -> Result<Turn, String> {
         self.started.get_or_insert(now);
+        self.half.start(now);
         let socket = match self.socket {
             Some(socket) => socket,
             None => *self.socket.insert(sockets.connect(self.server).map_err(|e| self.cannot_connect(e))?),
@@ -349,6 +361,7 @@ impl Program for BulkServer {
             self.end = Some((now, Err(error.to_owned())));
         } else if let Some(socket) = self.socket {
             self.acceptor.close(sockets);
+            self.half.start(now);
             let outcome = self.half.step(now, sockets, socket);
             self.end = ended(now, sockets, self.socket, outcome, &mut self.again);
         }

@@ -27,6 +27,13 @@ impl LineBuffer {
         self.bytes.len()
     }
 
+    /// The next whole line as it stands, without taking it.
+    pub fn peek(&self) -> Option<&[u8]> {
+        let end = self.bytes.iter().position(|b| *b == b'\n')?;
+        let line = &self.bytes[..end];
+        Some(line.strip_suffix(b"\r").unwrap_or(line))
+    }
+
     /// The next whole line without its LF or CR LF.
     pub fn next_line(&mut self) -> Option<Result<Vec<u8>, LineTooLong>> {
         let Some(end) = self.bytes.iter().position(|b| *b == b'\n') else {

@@ -109,6 +109,10 @@ impl Stall {
         self.since = now;
     }
 
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// When it is over unless there is progress.
     pub fn due(&self) -> Instant {
         self.since + self.timeout

@@ -76,8 +76,8 @@ pub(crate) fn discard(sockets: &mut dyn Sockets, socket: SocketId) -> Result<(Tu
 }
 
 /// What one call asks for at most.
-const CALL_BYTES_MAX: u64 = 256 * 1024;
+pub(crate) const CALL_BYTES_MAX: u64 = 256 * 1024;
 /// What one connection moves in one turn at most: a peer as fast as we are must not keep the driver from the others.
-const TURN_BYTES_MAX: u64 = 4 * 1024 * 1024;
+pub(crate) const TURN_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The buffer that bytes without a known pattern go through.
 pub(crate) const SCRATCH_BYTES: usize = 16 * 1024;

@@ -1,1 +1,15 @@
-//! Emulator.
+//! The emulator: real programs' packets through modelled links, against the wall clock.
+
+pub mod clock;
+pub mod headers;
+pub mod lateness;
+pub mod namespace;
+pub mod netlink;
+pub mod pcap;
+pub mod port;
+pub mod pump;
+pub mod sites;
+pub mod spawn;
+pub mod tap;
+pub mod tcp_stack;
+pub mod topology;

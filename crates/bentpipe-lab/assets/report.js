@@ -7,12 +7,16 @@
   var DARK = ["#7db7ff", "#ffab66", "#5fdd92", "#cfa5ff", "#56d6e6", "#ff94c5", "#dcb877", "#b8c1cc"];
   var DASHES = [[], [8, 3], [2, 3], [12, 3, 2, 3]];
   var CSS_DASHES = ["solid", "dashed", "dotted", "dashed"];
-  var HEIGHT = 210, PRINT_WIDTH = 690, PRINT_HEIGHT = 190;
+  var WHOLE = [];
+  for (var power = 1; power <= 1e15; power *= 10) WHOLE.push(power, 2 * power, 5 * power);
+  var HEIGHT = 210, PRINT_WIDTH = 690, PRINT_HALF = 335, PRINT_HEIGHT = 170;
 
   var charts = JSON.parse(document.getElementById("chart-data").textContent);
   var dark = window.matchMedia("(prefers-color-scheme: dark)");
   var printing = false;
   var drawn = [];
+  // Groups whose time axis was zoomed by dragging; a double click shows all again.
+  var zoomed = {};
 
   function theme() {
     return dark.matches && !printing
@@ -44,19 +48,29 @@
         value: function (u, v) { return v == null ? "" : digits(v) + (chart.unit ? " " + chart.unit : ""); }
       };
     });
+    // Packets and bits come whole: no ticks between them.
+    var whole = chart.lines.every(function (line) { return line.y.every(Number.isInteger); });
     return {
       width: width, height: printing ? PRINT_HEIGHT : HEIGHT,
       padding: [8, 8, 0, 0],
-      cursor: { sync: { key: chart.group }, points: { size: 6 }, drag: { x: true, y: false } },
+      cursor: {
+        sync: { key: chart.group }, y: false, points: { size: 6 }, drag: { x: true, y: false },
+        bind: {
+          dblclick: function (u, target, handler) {
+            return function (event) { zoomed[chart.group] = false; handler(event); };
+          }
+        }
+      },
       legend: { markers: { width: 3, dash: function (u, i) { return CSS_DASHES[(i - 1) % CSS_DASHES.length]; } } },
       scales: {
-        x: { time: false, range: function (u, min, max) { return u.zoomed ? [min, max] : [0, chart.x_max]; } },
+        x: { time: false, range: function (u, min, max) { return zoomed[chart.group] ? [min, max] : [0, chart.x_max]; } },
         y: { range: function (u, min, max) { return uPlot.rangeNum(Math.min(0, min || 0), max > 0 ? max : 1, { min: { pad: 0 }, max: { pad: 0.08 } }); } }
       },
       axes: [
-        axis(colours, "seconds since the case started", { size: 30, space: 50 }),
+        axis(colours, "seconds since the case started", { size: 24, space: 50 }),
         axis(colours, chart.y_label, {
           space: 32,
+          incrs: whole ? WHOLE : undefined,
           size: function (u, values) {
             var longest = (values || []).reduce(function (n, v) { return Math.max(n, v.length); }, 1);
             return 14 + 7 * longest;
@@ -64,13 +78,7 @@
         })
       ],
       series: [{ label: "Time", value: function (u, v) { return v == null ? "" : digits(v) + " s"; } }].concat(series),
-      hooks: {
-        setSelect: [function (u) { u.zoomed = u.select.width > 0; }],
-        ready: [function (u) {
-          u.over.addEventListener("dblclick", function () { u.zoomed = false; }, true);
-          keyboard(u);
-        }]
-      }
+      hooks: { ready: [keyboard], setSelect: [function (u) { if (u.select.width > 0) zoomed[chart.group] = true; }] }
     };
   }
 
@@ -87,11 +95,16 @@
   }
 
   function widthOf(element) {
-    return printing ? PRINT_WIDTH : Math.max(200, Math.floor(element.clientWidth));
+    if (!printing) return Math.max(200, Math.floor(element.clientWidth));
+    // The page is not laid out for paper yet: two columns, the last one across both if it is alone, as in the style.
+    var figure = element.closest("figure"), all = figure.parentNode.children;
+    var alone = figure === all[all.length - 1] && all.length % 2 === 1;
+    return alone ? PRINT_WIDTH : PRINT_HALF;
   }
 
   function draw() {
     drawn.forEach(function (one) { one.plot.destroy(); });
+    zoomed = {};
     drawn = charts.map(function (chart) {
       var element = document.getElementById(chart.id);
       var tables = chart.lines.map(function (line) { return [line.x, line.y]; });

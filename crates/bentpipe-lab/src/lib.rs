@@ -1,2 +1,3 @@
 //! Scenario → run → record → report.
 pub mod record;
+pub mod report;

@@ -131,7 +131,7 @@ impl Circuit {
     pub fn next_wake(&self, sending: bool) -> Option<Instant> {
         match self.state {
             State::Down => None,
-            State::SettingUp { ends, .. } => Some(ends),
+            State::SettingUp { ends, .. } => Some(ends).filter(|ends| *ends != Instant::FAR),
             State::Up => [self.hang_up_at(sending), self.cut_at].into_iter().flatten().min(),
         }
     }
@@ -147,16 +147,16 @@ impl Circuit {
                 }
                 State::SettingUp { ends, .. } => {
                     self.counters.setting_up += ends - self.set_up_began;
-                    if self.too_noisy_to_connect(ends, noises) {
+                    if let Some(quieter) = self.too_noisy_until(ends, noises) {
                         self.counters.calls_lost += 1;
                         self.stop_charging(ends);
                         self.set_up_began = ends;
                         self.note(ends, "set-up refused by the switch");
-                        self.enter_stage(0, ends);
-                        if self.config.stages.is_empty() {
-                            // Nothing takes time, so trying again at once would never end: wait for the idle time.
-                            self.state = State::Down;
-                            return Some((ends, CircuitEvent::Lost));
+                        if self.config.stages.iter().all(|stage| stage.time == Duration::ZERO) {
+                            // Trying again at once would never end: wait until the ratio may change.
+                            self.state = State::SettingUp { stage: self.config.stages.len(), ends: quieter };
+                        } else {
+                            self.enter_stage(0, ends);
                         }
                         continue;
                     }
@@ -245,8 +245,11 @@ impl Circuit {
         self.state = State::SettingUp { stage, ends: now + time };
     }
 
-    fn too_noisy_to_connect(&self, now: Instant, noises: &[&RatioSchedule]) -> bool {
-        self.config.gives_up.is_some_and(|switch| noises.iter().any(|noise| noise.at(now).0 > switch.above))
+    /// When the ratios that keep the switch from connecting at `now` may change; `None`: it connects.
+    fn too_noisy_until(&self, now: Instant, noises: &[&RatioSchedule]) -> Option<Instant> {
+        let above = self.config.gives_up?.above;
+        let states = noises.iter().map(|noise| noise.at(now));
+        states.filter(|(ratio, _)| *ratio > above).map(|(_, until)| until).max()
     }
 
     fn stop_charging(&mut self, now: Instant) {
@@ -259,7 +262,7 @@ impl Circuit {
     fn round_up(&self, time: Duration) -> Duration {
         match self.config.charging_increment.ns {
             0 => time,
-            step => Duration { ns: time.ns.div_ceil(step) * step },
+            step => Duration { ns: time.ns.div_ceil(step).saturating_mul(step) },
         }
     }
 

@@ -248,6 +248,7 @@ struct GivesUpText {
 /// names or, at the top level, for both.
 pub fn lay_over(base: &mut Table, over: Table) {
     let over = expand_shorthands(over);
+    *base = expand_shorthands(std::mem::take(base));
     for (key, value) in &over {
         if DIRECTION_KEYS.contains(&key.as_str()) {
             // A top-level key is meant for both directions: what the base says of one direction gives way.
@@ -582,8 +583,13 @@ impl FramingText {
                 minimum: minimum.unwrap_or(true),
             }),
             FramingText::FrameRelay { address_bytes, trunk } => {
-                if trunk.as_ref().is_some_and(|trunk| trunk.payload.bytes == 0) {
-                    return Err(KeyProblem::new("trunk.payload", "0 B carries nothing; allowed: 1 B or more"));
+                if let Some(TrunkText { payload, overhead }) = &trunk {
+                    for (key, size, allowed) in [("payload", payload, 1..=65_535), ("overhead", overhead, 0..=65_535)] {
+                        if !allowed.contains(&size.bytes) {
+                            let what = format!("{size}; allowed: {} B to {} B", allowed.start(), allowed.end());
+                            return Err(KeyProblem::new(format!("trunk.{key}"), what));
+                        }
+                    }
                 }
                 Framing::FrameRelay(FrameRelay {
                     address_bytes: one_of("address_bytes", address_bytes, &[2, 3, 4], 2)?,

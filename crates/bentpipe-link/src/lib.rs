@@ -18,6 +18,7 @@ pub mod problem;
 pub mod queue;
 pub mod seed;
 pub mod socket;
+pub mod stack;
 pub mod time;
 pub mod transmitter;
 pub mod units;

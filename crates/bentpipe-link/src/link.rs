@@ -102,15 +102,21 @@ impl Node for Link {
             // In the order of time: transmissions up to the circuit's next event, then that event.
             let circuit_due = self.circuit_wake().filter(|due| *due <= now);
             let until = circuit_due.unwrap_or(now);
+            let mut touched = false;
             for direction in &mut self.directions {
                 if let Some(end) = direction.advance(until)
                     && let Some(circuit) = self.circuit.as_mut()
                 {
                     circuit.touch(end);
+                    touched = true;
                 }
             }
-            let Some(due) = circuit_due else { return };
-            self.advance_circuit(due);
+            match circuit_due {
+                Some(due) => self.advance_circuit(due),
+                // The last transmission may have ended so long ago that the circuit has hung up since.
+                None if touched => {}
+                None => return,
+            }
         }
     }
 

@@ -79,6 +79,9 @@ impl Packet {
 #[derive(Debug)]
 pub struct Buffer {
     storage: Box<[u8]>,
+    /// Bytes before the packet (a header that travels with it outside the model).
+    headroom: usize,
+    /// Bytes in use, headroom included.
     length: usize,
     home: Option<Arc<Shelf>>,
 }
@@ -120,14 +123,16 @@ impl Pool {
         self.made
     }
 
-    /// A buffer holding a copy of `bytes`; an own allocation if they are longer than the pool's buffers.
-    pub fn copy_of(&mut self, bytes: &[u8]) -> Buffer {
+    /// A buffer holding a copy of `bytes`, of which the first `headroom` are not part of the packet; an own allocation
+    /// if they are longer than the pool's buffers.
+    pub fn copy_of(&mut self, bytes: &[u8], headroom: usize) -> Buffer {
+        let headroom = headroom.min(bytes.len());
         if bytes.len() > self.buffer_bytes {
-            return Buffer::from_vec(bytes.to_vec());
+            return Buffer::unpooled(bytes.to_vec(), headroom);
         }
         let mut storage = self.take();
         storage[..bytes.len()].copy_from_slice(bytes);
-        Buffer { storage, length: bytes.len(), home: Some(Arc::clone(&self.shelf)) }
+        Buffer { storage, headroom, length: bytes.len(), home: Some(Arc::clone(&self.shelf)) }
     }
 
     fn take(&mut self) -> Box<[u8]> {
@@ -157,18 +162,33 @@ impl Buffer {
     /// A buffer outside any pool.
     #[must_use]
     pub fn from_vec(bytes: Vec<u8>) -> Self {
-        let length = bytes.len();
-        Buffer { storage: bytes.into_boxed_slice(), length, home: None }
+        Buffer::unpooled(bytes, 0)
     }
 
-    /// Its bytes.
+    fn unpooled(bytes: Vec<u8>, headroom: usize) -> Self {
+        let length = bytes.len();
+        Buffer { storage: bytes.into_boxed_slice(), headroom, length, home: None }
+    }
+
+    /// The packet's bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
+        &self.storage[self.headroom..self.length]
+    }
+
+    /// The packet's bytes, to change.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.storage[self.headroom..self.length]
+    }
+
+    /// The headroom and the packet.
+    #[must_use]
+    pub fn with_headroom(&self) -> &[u8] {
         &self.storage[..self.length]
     }
 
-    /// Its bytes, to change.
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+    /// The headroom and the packet, to change.
+    pub fn with_headroom_mut(&mut self) -> &mut [u8] {
         &mut self.storage[..self.length]
     }
 }
@@ -178,10 +198,10 @@ impl Clone for Buffer {
         if let Some(shelf) = &self.home
             && let Some(mut storage) = lock(&shelf.free).pop()
         {
-            storage[..self.length].copy_from_slice(self.as_slice());
-            return Buffer { storage, length: self.length, home: Some(Arc::clone(shelf)) };
+            storage[..self.length].copy_from_slice(self.with_headroom());
+            return Buffer { storage, headroom: self.headroom, length: self.length, home: Some(Arc::clone(shelf)) };
         }
-        Buffer::from_vec(self.as_slice().to_vec())
+        Buffer::unpooled(self.with_headroom().to_vec(), self.headroom)
     }
 }
 
@@ -201,11 +221,11 @@ mod tests {
     fn buffers_go_back_to_their_pool() {
         let mut pool = Pool::new(2048, 1);
         for _ in 0..1000 {
-            let buffer = pool.copy_of(b"abc");
+            let buffer = pool.copy_of(b"abc", 0);
             assert_eq!(buffer.as_slice(), b"abc");
         }
         assert_eq!(pool.made(), 1, "one buffer served them all");
-        let long = pool.copy_of(&[1; 5000]);
+        let long = pool.copy_of(&[1; 5000], 0);
         assert_eq!(long.as_slice().len(), 5000);
     }
 

@@ -163,7 +163,7 @@ impl Transmitter {
     /// The rate now, all channels together.
     #[must_use]
     pub fn rate(&self, now: Instant) -> BitRate {
-        BitRate { bps: self.schedule.at(now).0.bps * self.channels.len() as u64 }
+        BitRate { bps: self.schedule.at(now).0.bps.saturating_mul(self.channels.len() as u64) }
     }
 }
 

@@ -136,6 +136,12 @@ fn parse(text: &str, units: &[(&str, f64)], what: &'static str, allowed: &'stati
     let split = trimmed.find(|c: char| !(c.is_ascii_digit() || ".,_+-eE".contains(c))).ok_or_else(fail)?;
     // "5e3 B" ends its number at the space; "64 B" must not lose a leading exponent letter.
     let (number, unit) = trimmed.split_at(split);
+    // A comma separates thousands: "1,536 kbit/s". In "1,5 s" it is somebody's decimal point, and read as 15 s.
+    let mut groups = number.split('.').next().unwrap_or_default().split(',').map(str::trim);
+    groups.next();
+    if groups.any(|group| group.len() != 3) || number.rsplit_once('.').is_some_and(|(_, tail)| tail.contains(',')) {
+        return Err(fail());
+    }
     let number = number.replace([',', '_'], "");
     let value: f64 = number.trim().parse().map_err(|_| fail())?;
     let scale = units.iter().find(|(name, _)| *name == unit.trim()).ok_or_else(fail)?.1;

@@ -1,1 +1,151 @@
-//! Later.
+//! File transfers by FTP: RFC 959 with RFC 2428 (`EPSV`) and RFC 3659 (`SIZE`, `MDTM`, `REST` in stream mode).
+//!
+//! Client and server speak real FTP, passive mode only, and also get along with other people's servers and clients.
+//! The file `N.bin` is N bytes of the seed's pattern, so nothing needs to be stored: `RETR 278507.bin` sends them,
+//! `STOR 278507.bin` verifies and discards them.
+//!
+//! Measured, from the client's first call to connect (`completion_time`, `goodput`) until the last byte arrived where
+//! the data is received; a client on its own takes the reply 226 for the arrival of what it stored.
+//! - `files_done`, `files_failed`; `bytes`, `wrong_bytes`; `first_byte`.
+//! - `goodput_per_session`: the mean over the sessions of bytes × 8 ÷ (last file's end − own call to connect).
+//! - `control_time`: the mean over the sessions of the time from the call to connect until the first `RETR` or `STOR`
+//!   was sent, the opening of its data connection included.
+//! - `session_time_max`: the longest time from a session's call to connect until its last file was confirmed.
+//! - Series `received` and `goodput`: all sessions together.
+
+mod client;
+mod command;
+mod reply;
+mod server;
+mod session;
+
+pub(crate) use server::FtpServer;
+
+use crate::progress::{check_port, check_sample_every, check_timeout};
+use crate::report::{self, App, Receiver, Report, Status};
+use crate::{Direction, ServerLife, SpecError};
+use bentpipe_link::time::Duration;
+use std::net::IpAddr;
+
+/// What to transfer.
+#[derive(Clone, Debug)]
+pub struct FtpSpec {
+    /// `Download`: `RETR`; `Upload`: `STOR`.
+    pub direction: Direction,
+    /// Bytes of each file.
+    pub bytes: u64,
+    /// Files of each session, one after another, each over a data connection of its own.
+    pub files: u32,
+    /// Sessions at once, each with a control connection of its own.
+    pub sessions: u32,
+    /// The server's control port.
+    pub port: u16,
+    /// A session fails when nothing moves on its connections for this long. While the last bytes of a stored file are
+    /// in the host's send buffer nothing moves as far as the program can see, just as in real clients.
+    pub timeout: Duration,
+    /// The interval of the series.
+    pub sample_every: Duration,
+}
+
+impl Default for FtpSpec {
+    fn default() -> Self {
+        FtpSpec {
+            direction: Direction::Download,
+            bytes: 1 << 20,
+            files: 1,
+            sessions: 1,
+            port: 21,
+            timeout: Duration::from_secs(60),
+            sample_every: Duration::from_millis(500),
+        }
+    }
+}
+
+impl FtpSpec {
+    /// Whether it can be run.
+    pub fn check(&self) -> Result<(), SpecError> {
+        SpecError::unless(self.files > 0, "files", "is 0; allowed: 1 or more")?;
+        SpecError::unless(
+            (1..=SESSIONS_MAX).contains(&self.sessions),
+            "sessions",
+            format!("is {}; allowed: 1 to {SESSIONS_MAX}", self.sessions),
+        )?;
+        SpecError::unless(self.bytes > 0, "bytes", "is 0; allowed: 1 B or more")?;
+        SpecError::unless(
+            self.bytes_in_all().is_some(),
+            "bytes",
+            "times files and sessions is too large; allowed: less than 2^63 bytes in all",
+        )?;
+        check_port(self.port)?;
+        check_timeout(self.timeout)?;
+        check_sample_every(self.sample_every)
+    }
+
+    /// The side that connects.
+    #[must_use]
+    pub fn client(&self, server: IpAddr, seed: u64) -> Box<dyn App> {
+        Box::new(client::FtpClient::new(self.clone(), server, seed))
+    }
+
+    /// The side that listens.
+    #[must_use]
+    pub fn server(&self, seed: u64) -> Box<dyn App> {
+        Box::new(FtpServer::new(self.port, seed, ServerLife::Workload, Some(self.sample_every)))
+    }
+
+    /// One report out of both sides'. An upload whose client was satisfied fails when the server got fewer bytes.
+    #[must_use]
+    pub fn combine(&self, client: Report, server: Report) -> Report {
+        match self.direction {
+            Direction::Download => report::combine(client, server, Receiver::Client),
+            Direction::Upload => {
+                let mut client = client;
+                let received = server.value("bytes").map(|bytes| bytes as u64);
+                let all = self.bytes_in_all().unwrap_or(u64::MAX);
+                if let Some(received) = received.filter(|bytes| client.status == Status::Done && *bytes < all) {
+                    client.status = Status::Failed(format!("server received {received} of {all} bytes"));
+                }
+                report::combine(client, server, Receiver::Server)
+            }
+        }
+    }
+
+    fn bytes_in_all(&self) -> Option<u64> {
+        let sessions = self.bytes.checked_mul(u64::from(self.files))?.checked_mul(u64::from(self.sessions))?;
+        (sessions <= i64::MAX as u64).then_some(sessions)
+    }
+}
+
+/// The size that a file's name states: `278507.bin`, a leading `/` or `./` allowed.
+fn bytes_of_name(name: &str) -> Option<u64> {
+    let name = name.strip_prefix("./").unwrap_or(name).trim_start_matches('/');
+    let digits = name.strip_suffix(".bin")?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse().ok().filter(|bytes| is_number && *bytes <= i64::MAX as u64)
+}
+
+/// Sessions that a server serves at once, and a client may ask for.
+const SESSIONS_MAX: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_state_sizes() {
+        assert_eq!(bytes_of_name("278507.bin"), Some(278_507));
+        assert_eq!(bytes_of_name("/0.bin"), Some(0));
+        assert_eq!(bytes_of_name("./7.bin"), Some(7));
+        for bad in ["", ".bin", "a.bin", "+7.bin", "7.bin.gz", "7", "99999999999999999999.bin", "x/7.bin"] {
+            assert_eq!(bytes_of_name(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_spec_says_what_is_allowed() {
+        let bad = FtpSpec { sessions: 257, ..FtpSpec::default() };
+        assert_eq!(bad.check().unwrap_err().to_string(), "sessions: is 257; allowed: 1 to 256");
+        assert_eq!(FtpSpec { bytes: u64::MAX, ..FtpSpec::default() }.check().unwrap_err().field, "bytes");
+        assert_eq!(FtpSpec::default().check(), Ok(()));
+    }
+}

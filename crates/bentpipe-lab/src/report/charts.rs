@@ -24,7 +24,8 @@ pub struct Chart {
     pub step: bool,
     /// Charts with the same group share their cursor and zoom.
     pub group: String,
-    /// The lines.
+    /// The lines: in [`json`] only, the template has no use for them.
+    #[serde(skip)]
     pub lines: Vec<Line>,
 }
 
@@ -48,12 +49,11 @@ pub fn workloads(case: &CaseRecord, id: &str) -> Vec<Chart> {
             names.push(&series.name);
         }
     }
-    let kernel = || case.tcp_samples.iter().flat_map(|t| t.series.iter().map(move |s| (flow_label(t), s)));
     let mut charts = Vec::new();
     for name in names {
         let mut lines: Vec<(String, &Series)> = all().filter(|(_, s)| s.name == name).collect();
         if name == "rtt" {
-            lines.extend(kernel().filter(|(_, s)| s.name == "srtt").map(|(label, s)| (format!("srtt {label}"), s)));
+            lines.extend(kernel(case, "srtt").into_iter().map(|(label, s)| (format!("srtt {label}"), s)));
         }
         let title = match name {
             "rtt" => "Round-trip time".to_string(),
@@ -80,8 +80,7 @@ pub fn links(case: &CaseRecord, id: &str) -> Vec<Chart> {
 
 /// The charts of TCP as the kernel sees it.
 pub fn tcp(case: &CaseRecord, id: &str) -> Vec<Chart> {
-    let windows = case.tcp_samples.iter().flat_map(|t| t.series.iter().map(move |s| (flow_label(t), s)));
-    let lines: Vec<(String, &Series)> = windows.filter(|(_, s)| s.name == "cwnd").collect();
+    let lines = kernel(case, "cwnd");
     chart(format!("{id}-tcp"), "TCP congestion window", true, id, case.seconds, &lines).into_iter().collect()
 }
 
@@ -118,7 +117,7 @@ pub fn compared(record: &Record) -> Vec<Chart> {
 
 /// At most `points_max` points, each bucket's least and largest kept, in order of time; what is not a number is gone.
 pub fn decimate(points: &[(f64, f64)], points_max: usize) -> Vec<(f64, f64)> {
-    let mut clean: Vec<(f64, f64)> = points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+    let mut clean: Vec<(f64, f64)> = points.iter().copied().filter(can_be_drawn).collect();
     clean.sort_by(|a, b| a.0.total_cmp(&b.0));
     if clean.len() <= points_max.max(4) {
         return clean;
@@ -133,11 +132,15 @@ pub fn decimate(points: &[(f64, f64)], points_max: usize) -> Vec<(f64, f64)> {
         let least = part.iter().enumerate().min_by(by_value);
         let largest = part.iter().enumerate().max_by(by_value);
         if let (Some((i, low)), Some((j, high))) = (least, largest) {
-            kept.extend(match i.cmp(&j) {
-                std::cmp::Ordering::Less => [Some(*low), Some(*high)],
-                std::cmp::Ordering::Equal => [Some(*low), None],
-                std::cmp::Ordering::Greater => [Some(*high), Some(*low)],
-            }.into_iter().flatten());
+            kept.extend(
+                match i.cmp(&j) {
+                    std::cmp::Ordering::Less => [Some(*low), Some(*high)],
+                    std::cmp::Ordering::Equal => [Some(*low), None],
+                    std::cmp::Ordering::Greater => [Some(*high), Some(*low)],
+                }
+                .into_iter()
+                .flatten(),
+            );
         }
     }
     kept.push(last);
@@ -146,7 +149,14 @@ pub fn decimate(points: &[(f64, f64)], points_max: usize) -> Vec<(f64, f64)> {
 
 /// The charts as JSON that may stand inside `<script>`: no character of it can end the element or a line.
 pub fn json(charts: &[&Chart]) -> String {
-    let plain = serde_json::to_string(charts).unwrap_or_else(|_| "[]".to_string());
+    #[derive(Serialize)]
+    struct WithLines<'a> {
+        #[serde(flatten)]
+        chart: &'a Chart,
+        lines: &'a [Line],
+    }
+    let whole: Vec<WithLines> = charts.iter().map(|chart| WithLines { chart, lines: &chart.lines }).collect();
+    let plain = serde_json::to_string(&whole).expect("numbers and text only");
     let mut safe = String::with_capacity(plain.len());
     for c in plain.chars() {
         match c {
@@ -164,18 +174,12 @@ pub fn json(charts: &[&Chart]) -> String {
 fn chart(id: String, title: &str, step: bool, group: &str, seconds: f64, all: &[(String, &Series)]) -> Option<Chart> {
     let mut drawable: Vec<&(String, &Series)> = all.iter().filter(|(_, s)| has_points(s)).collect();
     let total = drawable.len();
-    let mut note = String::new();
-    if total > LINES_MAX {
-        // The ones that say most, in the order they came in.
-        let mut sizes: Vec<usize> = drawable.iter().map(|(_, s)| s.points.len()).collect();
-        sizes.sort_unstable_by(|a, b| b.cmp(a));
-        let least = sizes[LINES_MAX - 1];
-        drawable.retain(|(_, s)| s.points.len() >= least);
-        drawable.truncate(LINES_MAX);
-        note = format!("{LINES_MAX} of {total} lines drawn, those with the most samples.");
-    }
+    drawable.truncate(LINES_MAX);
+    let left_out = total > LINES_MAX;
+    let note =
+        if left_out { format!("{LINES_MAX} of {total} lines drawn; the record holds all.") } else { String::new() };
     let unit = &drawable.first()?.1.unit;
-    let values = || drawable.iter().flat_map(|(_, s)| &s.points).filter(|(x, y)| x.is_finite() && y.is_finite());
+    let values = || drawable.iter().flat_map(|(_, s)| &s.points).filter(|point| can_be_drawn(point));
     let largest = values().map(|(_, y)| y.abs()).fold(0.0, f64::max);
     let (shown_unit, factor) = quantity::axis_unit(unit, largest);
     let end = values().map(|(x, _)| *x).fold(if seconds.is_finite() { seconds } else { 0.0 }, f64::max);
@@ -204,12 +208,25 @@ fn of_direction<'a>(direction: &'a DirectionRecord, name: &'a str) -> impl Itera
     direction.series.iter().filter(move |s| s.name == name).map(move |s| (label.clone(), s))
 }
 
+/// The kernel's samples of one name, flows with the most samples first: of a page's many, the ones that last.
+fn kernel<'a>(case: &'a CaseRecord, name: &str) -> Vec<(String, &'a Series)> {
+    let all = case.tcp_samples.iter().flat_map(|t| t.series.iter().map(move |s| (flow_label(t), s)));
+    let mut lines: Vec<(String, &Series)> = all.filter(|(_, s)| s.name == name).collect();
+    lines.sort_by_key(|(_, s)| std::cmp::Reverse(s.points.len()));
+    lines
+}
+
 fn flow_label(samples: &TcpFlowSamples) -> String {
     format!("{}: {}", samples.host, samples.flow)
 }
 
+/// A number at a time; far beyond any run's, either would overflow when it is scaled.
+fn can_be_drawn((x, y): &(f64, f64)) -> bool {
+    x.abs() < 1e9 && y.abs() < 1e30
+}
+
 fn has_points(series: &Series) -> bool {
-    series.points.iter().any(|(x, y)| x.is_finite() && y.is_finite())
+    series.points.iter().any(can_be_drawn)
 }
 
 fn any_above_zero(series: &Series) -> bool {
@@ -228,5 +245,5 @@ const LINK_CHARTS: &[(&str, &str, bool)] = &[
 const COMPARED: &[&str] = &["goodput", "received", "rtt"];
 /// A screen is about 2000 pixels wide: more points cannot be seen.
 pub const POINTS_MAX: usize = 2000;
-/// More lines cannot be told apart.
+/// More lines cannot be told apart; the first ones are drawn.
 pub const LINES_MAX: usize = 12;

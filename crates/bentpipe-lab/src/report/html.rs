@@ -6,6 +6,8 @@ use super::quantity;
 use super::sections::{self, Cell, Section, Table};
 use super::summary::{Row, Summary, Tone, summarise};
 use crate::record::Record;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
 use minijinja::{Environment, Value};
 use serde::Serialize;
 
@@ -46,29 +48,32 @@ struct CaseView {
 
 pub fn render(record: &Record) -> String {
     let view = view(record);
-    let drawn: Vec<&Chart> = view
-        .compared
-        .iter()
-        .flat_map(|compared| &compared.charts)
-        .chain(view.cases.iter().flat_map(|case| case.sections.iter().flat_map(|section| &section.charts)))
-        .collect();
-    let data = charts::json(&drawn);
-    let mut environment = Environment::new();
-    environment.set_trim_blocks(true);
-    environment.set_lstrip_blocks(true);
-    // The name ends in .html: autoescape is on.
-    environment.add_template("report.html", TEMPLATE).expect("the template is part of the program");
-    let template = environment.get_template("report.html").expect("it was just added");
+    let data = charts::json(&view.charts().collect::<Vec<_>>());
     let own = |text: &str| Value::from_safe_string(text.to_string());
-    template
-        .render(minijinja::context! {
-            view => view,
-            css => own(&format!("{UPLOT_CSS}\n{CSS}")),
-            uplot => own(UPLOT_JS),
-            js => own(JS),
-            data => own(&data),
-        })
-        .expect("the template uses only what the view has")
+    let context = minijinja::context! {
+        view => Value::from(Serde(view)),
+        css => own(&format!("{UPLOT_CSS}\n{CSS}")),
+        uplot => own(UPLOT_JS),
+        js => own(JS),
+        data => own(&data),
+    };
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    environment.set_syntax(syntax.expect("the usual delimiters"));
+    // The name ends in .html: autoescape is on.
+    let rendered = environment
+        .add_template("report.html", TEMPLATE)
+        .and_then(|()| environment.get_template("report.html")?.render(context));
+    rendered.expect("the template is part of the program, and every test renders it")
+}
+
+impl View {
+    /// In the order in which they stand on the page.
+    fn charts(&self) -> impl Iterator<Item = &Chart> {
+        let compared = self.compared.iter().flat_map(|compared| &compared.charts);
+        let sections = self.cases.iter().flat_map(|case| &case.sections);
+        compared.chain(sections.flat_map(|section| &section.charts))
+    }
 }
 
 fn view(record: &Record) -> View {
@@ -110,8 +115,16 @@ fn facts(record: &Record) -> Vec<(&'static str, String)> {
         "virtual" => "virtual: simulated",
         other => other,
     };
-    let facts = [("Run", record.created.clone()), ("Mode", mode.to_string()), ("Seed", record.seed.to_string())];
+    let facts = [("Run", moment(&record.created)), ("Mode", mode.to_string()), ("Seed", record.seed.to_string())];
     facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// RFC 3339 in UTC, easier on the eye; anything else as it stands.
+fn moment(created: &str) -> String {
+    match created.strip_suffix('Z').and_then(|utc| utc.split_once('T')) {
+        Some((day, time)) => format!("{day} {time} UTC"),
+        None => created.to_string(),
+    }
 }
 
 fn provenance(record: &Record) -> Vec<(&'static str, String)> {
@@ -140,7 +153,11 @@ fn run_again(record: &Record) -> String {
 /// As a shell takes it for one word.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_string() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_string()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 fn summary_table(summary: &Summary) -> Option<Table> {
@@ -149,7 +166,9 @@ fn summary_table(summary: &Summary) -> Option<Table> {
         head.push(Cell::text("Case"));
     }
     let rest = ["Who", "Objective", "Result", "Goodput", "Verdict"];
-    head.extend(rest.map(|label| if ["Result", "Goodput"].contains(&label) { Cell::num(label) } else { Cell::text(label) }));
+    head.extend(
+        rest.map(|label| if ["Result", "Goodput"].contains(&label) { Cell::num(label) } else { Cell::text(label) }),
+    );
     let rows: Vec<Vec<Cell>> = summary.rows.iter().map(|row| summary_row(row, summary.several_cases)).collect();
     let caption = "Each workload, its objective and what it got".to_string();
     (!rows.is_empty()).then(|| Table { caption, head, rows, cards: true, ..Table::default() })
@@ -166,7 +185,7 @@ fn summary_row(row: &Row, several_cases: bool) -> Vec<Cell> {
         cells.push(Cell::text(&row.case));
     }
     cells.extend([
-        Cell::text(or_dash(&row.way)),
+        Cell { sub: row.direction.clone(), ..Cell::text(or_dash(&row.who)) },
         Cell::text(or_dash(&row.objective)),
         Cell { sub: row.result_name.clone(), ..Cell::num(or_dash(&row.result)) },
         Cell::num(or_dash(&row.goodput)),

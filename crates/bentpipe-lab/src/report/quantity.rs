@@ -1,4 +1,4 @@
-//! How a number is written: three significant digits and the unit in which they are short.
+//! How a number is written: three significant digits and the unit in which they are short, with a no-break space between.
 
 /// A value in the record's base unit, written for people. `name` tells a share ("loss") from a count.
 pub fn measurement(name: &str, unit: &str, value: f64) -> String {
@@ -8,7 +8,7 @@ pub fn measurement(name: &str, unit: &str, value: f64) -> String {
         "B" => bytes(value),
         "1" | "" if is_share(name) => share(value),
         "1" | "" => number(value),
-        _ => format!("{} {unit}", number(value)),
+        _ => format!("{}\u{a0}{unit}", number(value)),
     }
 }
 
@@ -25,19 +25,23 @@ pub fn seconds(seconds: f64) -> String {
     }
     let whole = seconds.round() as u64;
     let (hours, minutes, rest) = (whole / 3600, whole / 60 % 60, whole % 60);
-    if hours > 0 { format!("{hours} h {minutes:02} min {rest:02} s") } else { format!("{minutes} min {rest:02} s") }
+    if hours > 0 {
+        format!("{hours}\u{a0}h\u{a0}{minutes:02}\u{a0}min\u{a0}{rest:02}\u{a0}s")
+    } else {
+        format!("{minutes}\u{a0}min\u{a0}{rest:02}\u{a0}s")
+    }
 }
 
 /// `512 KiB` where that is exact, as windows and buffers are; `1.25 MB` otherwise.
 pub fn bytes(bytes: f64) -> String {
     for (scale, unit) in [(1_073_741_824.0, "GiB"), (1_048_576.0, "MiB"), (1024.0, "KiB")] {
         let value = bytes / scale;
-        if value >= 1.0 && value < 10_000.0 && value.fract() == 0.0 {
-            return format!("{value:.0} {unit}");
+        if (1.0..10_000.0).contains(&value) && value.fract() == 0.0 {
+            return format!("{value:.0}\u{a0}{unit}");
         }
     }
     if bytes.abs() < 1000.0 && bytes.fract() == 0.0 {
-        return format!("{bytes:.0} B");
+        return format!("{bytes:.0}\u{a0}B");
     }
     scaled(bytes, &[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")])
 }
@@ -47,7 +51,7 @@ pub fn share(ratio: f64) -> String {
     if ratio != 0.0 && ratio.abs() < 1e-4 && ratio.is_finite() {
         return format!("{ratio:.1e}");
     }
-    format!("{} %", number(ratio * 100.0))
+    format!("{}\u{a0}%", number(ratio * 100.0))
 }
 
 /// A plain number: whole ones with thousands set apart, others with three significant digits.
@@ -67,7 +71,7 @@ pub fn count(value: u64) -> String {
     }
     let mut out = String::new();
     for (i, digit) in plain.chars().enumerate() {
-        if i > 0 && (plain.len() - i) % 3 == 0 {
+        if i > 0 && (plain.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -95,13 +99,14 @@ pub fn name(machine: &str) -> String {
 /// The unit in which `largest` is short: its name and what to multiply base values by. For a chart's axis.
 pub fn axis_unit(unit: &str, largest: f64) -> (String, f64) {
     let pick = |steps: &[(f64, &str)]| {
-        let (scale, unit) = steps.iter().find(|(scale, _)| largest >= *scale).or(steps.last()).copied().unwrap_or((1.0, ""));
+        let (scale, unit) =
+            steps.iter().find(|(scale, _)| largest >= *scale).or(steps.last()).copied().unwrap_or((1.0, ""));
         (unit.to_string(), 1.0 / scale)
     };
     match unit {
         "bit/s" => pick(&[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")]),
         // Round-trip times of one to a few seconds stay in ms, where they compare with the usual figures.
-        "s" if largest < 10.0 && largest >= 1e-3 => ("ms".to_string(), 1e3),
+        "s" if (1e-3..10.0).contains(&largest) => ("ms".to_string(), 1e3),
         "s" => pick(&[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")]),
         "B" => pick(&[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")]),
         "1" => (String::new(), 1.0),
@@ -116,12 +121,16 @@ fn is_share(name: &str) -> bool {
 fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
     let base = steps.iter().find(|(scale, _)| *scale == 1.0).map_or("", |(_, unit)| unit);
     if value == 0.0 || !value.is_finite() {
-        return format!("{} {base}", digits(value));
+        return format!("{}\u{a0}{base}", digits(value));
     }
     let rounded = round_to_digits(value, 3);
-    let (scale, unit) =
-        steps.iter().find(|(scale, _)| rounded.abs() >= *scale * 0.999_999).or(steps.last()).copied().unwrap_or((1.0, base));
-    format!("{} {unit}", digits(rounded / scale))
+    let (scale, unit) = steps
+        .iter()
+        .find(|(scale, _)| rounded.abs() >= *scale * 0.999_999)
+        .or(steps.last())
+        .copied()
+        .unwrap_or((1.0, base));
+    format!("{}\u{a0}{unit}", digits(rounded / scale))
 }
 
 /// Three significant digits.
@@ -131,7 +140,7 @@ fn digits(value: f64) -> String {
     }
     let text = match value.abs() {
         0.0 => "0".to_string(),
-        v if v >= 1e15 || v < 1e-3 => format!("{value:.2e}"),
+        v if !(1e-3..1e15).contains(&v) => format!("{value:.2e}"),
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
         v if v >= 1.0 => format!("{value:.2}"),
@@ -175,7 +184,7 @@ mod tests {
             ("goodput", "bit/s", f64::INFINITY, "not a number bit/s"),
         ];
         for (name, unit, value, expected) in cases {
-            assert_eq!(&measurement(name, unit, *value), expected, "{name} {value} {unit}");
+            assert_eq!(measurement(name, unit, *value).replace('\u{a0}', " "), *expected, "{name} {value} {unit}");
         }
     }
 

@@ -43,8 +43,10 @@ pub struct Cell {
     pub text: String,
     /// A second line, smaller.
     pub sub: String,
-    /// `num`, `good`, `bad`, `warn` or nothing.
+    /// `num`, `end`, `bar` or nothing.
     pub class: &'static str,
+    /// `good`, `bad`, `warn` or nothing.
+    pub tone: &'static str,
     /// Rows it spans, where more than one.
     pub rows: usize,
     /// A bar behind the cell, in per cent; drawn where above zero.
@@ -75,7 +77,11 @@ impl Cell {
     }
     /// A verdict.
     pub fn tone(text: impl Into<String>, tone: Tone) -> Cell {
-        Cell { text: text.into(), class: class(tone), ..Cell::default() }
+        Cell { text: text.into(), tone: class(tone), ..Cell::default() }
+    }
+    /// Set to the right.
+    fn end(self) -> Cell {
+        Cell { class: "end", ..self }
     }
     fn sub(self, sub: impl Into<String>) -> Cell {
         Cell { sub: sub.into(), ..self }
@@ -156,18 +162,18 @@ fn users(case: &CaseRecord, id: &str) -> Section {
         let times = format!("{}, {} {until}", workload.app, quantity::seconds(workload.start));
         let mut facts: Vec<[Cell; 2]> = Vec::new();
         if let Some(objective) = &workload.objective {
-            facts.push([Cell::text(format!("Objective: {}", objective.text)), Cell::tone(verdict, tone)]);
+            facts.push([Cell::text(format!("Objective: {}", objective.text)), Cell::tone(verdict, tone).end()]);
         } else if workload.status != "done" {
-            facts.push([Cell::text("Status"), Cell::tone(verdict, tone)]);
+            facts.push([Cell::text("Status"), Cell::tone(verdict, tone).end()]);
         }
         if let Some(error) = &workload.error {
-            facts.push([Cell::text("Error"), Cell::text(error.clone())]);
+            facts.push([Cell::text("Error"), Cell::text(error.clone()).end()]);
         }
         for measurement in &workload.measurements {
             facts.push([Cell::text(quantity::name(&measurement.name)), Cell::num(written(measurement))]);
         }
         if facts.is_empty() {
-            facts.push([Cell::text("Status"), Cell::text(workload.status.clone())]);
+            facts.push([Cell::text("Status"), Cell::text(workload.status.clone()).end()]);
         }
         let heading = Cell { rows: facts.len(), ..Cell::text(workload_label(case, workload)).sub(times) };
         for (i, fact) in facts.into_iter().enumerate() {
@@ -238,7 +244,8 @@ fn circuits(case: &CaseRecord) -> Section {
         let head = vec![Cell::text("Circuit"), Cell::num("Value")];
         tables.push(Table { caption: format!("Circuit {}", link.name), head, rows, ..Table::default() });
         if !circuit.changes.is_empty() {
-            let change = |(at, state): &(f64, String)| vec![Cell::num(quantity::seconds(*at)), Cell::text(state.clone())];
+            let change =
+                |(at, state): &(f64, String)| vec![Cell::num(quantity::seconds(*at)), Cell::text(state.clone())];
             let rows: Vec<Vec<Cell>> = circuit.changes.iter().map(change).collect();
             let caption = format!("Circuit {}: state over time", link.name);
             let (head, fold) = (vec![Cell::num("At"), Cell::text("State")], rows.len() > FOLD_ROWS);
@@ -291,10 +298,10 @@ fn flows(case: &CaseRecord) -> Option<Table> {
     let head = vec![
         Cell::text("Flow"),
         Cell::num("Time"),
-        Cell::num("MSS").sub("B"),
+        Cell::num("MSS"),
         Cell::num("Window scale"),
         Cell::text("SACK"),
-        Cell::text("Time\u{ad}stamps"),
+        Cell::text("Timestamps"),
         Cell::num("Largest window"),
         Cell::num("Data sent").sub("segments; bytes"),
         Cell::num("Sent again"),
@@ -366,10 +373,12 @@ fn timing(lateness: &Lateness) -> Section {
     if !lateness.worst_hundred.is_empty() {
         let mut worst = lateness.worst_hundred.clone();
         worst.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let row = |(at, late): &(f64, f64)| vec![Cell::num(quantity::seconds(*late)), Cell::num(quantity::seconds(*at))];
-        let rows: Vec<Vec<Cell>> = worst.iter().take(100).map(row).collect();
-        let caption = format!("The latest {}", quantity::counted(rows.len() as u64, "packet"));
-        tables.push(Table { caption, head: vec![Cell::num("Late by"), Cell::num("At")], rows, fold: true, cards: false });
+        let row =
+            |(at, late): &(f64, f64)| vec![Cell::num(quantity::seconds(*late)), Cell::num(quantity::seconds(*at))];
+        let rows: Vec<Vec<Cell>> = worst.iter().take(LATEST_SHOWN).map(row).collect();
+        let caption = format!("The {} latest packets", rows.len());
+        let head = vec![Cell::num("Late by"), Cell::num("At")];
+        tables.push(Table { caption, head, rows, ..Table::default() });
     }
     let what = "How long after its time each packet left the emulator: the measuring instrument's own error.";
     Section { title: "Emulator timing".into(), texts: vec![what.into()], tables, ..Section::default() }
@@ -441,5 +450,7 @@ pub fn printable(text: &str) -> String {
 
 /// Tables longer than this are folded away.
 const FOLD_ROWS: usize = 12;
+/// Packets shown of the worst hundred that the record holds.
+const LATEST_SHOWN: usize = 5;
 /// Bars of the lateness histogram.
 const BARS_MAX: usize = 16;

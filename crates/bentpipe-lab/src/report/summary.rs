@@ -91,8 +91,10 @@ pub struct Row {
     pub workload: String,
     /// What it is.
     pub app: String,
-    /// Who connects to whom, and which way the data goes.
-    pub way: String,
+    /// Who connects to whom.
+    pub who: String,
+    /// Which way the data goes; empty where that says nothing.
+    pub direction: String,
     /// The objective as stated; empty without one.
     pub objective: String,
     /// The main measurement's name.
@@ -153,8 +155,7 @@ pub fn main_measurement(workload: &WorkloadRecord) -> Option<(String, String)> {
     // An objective in bits per second is judged by goodput, however long the transfer took.
     let wants_rate = workload.objective.as_ref().is_some_and(|objective| objective.text.trim_end().ends_with("bit/s"));
     let rate = if wants_rate { by_name("goodput") } else { None };
-    let chosen =
-        rate.or_else(|| MAIN.iter().find_map(|name| by_name(name))).or_else(|| workload.measurements.first());
+    let chosen = rate.or_else(|| MAIN.iter().find_map(|name| by_name(name))).or_else(|| workload.measurements.first());
     if let Some(measurement) = chosen {
         return Some((measurement.name.clone(), written(measurement)));
     }
@@ -176,7 +177,8 @@ fn row(case: &CaseRecord, workload: &WorkloadRecord) -> Row {
         case_valid: case.validity.valid,
         workload: workload_label(case, workload),
         app: workload.app.clone(),
-        way: way(workload),
+        who: who(workload),
+        direction: workload.direction.clone(),
         objective: workload.objective.as_ref().map(|objective| objective.text.clone()).unwrap_or_default(),
         result_name: quantity::name(&result_name),
         result,
@@ -186,15 +188,11 @@ fn row(case: &CaseRecord, workload: &WorkloadRecord) -> Row {
     }
 }
 
-fn way(workload: &WorkloadRecord) -> String {
-    let mut way = workload.client.clone();
-    if !workload.server.is_empty() {
-        way = format!("{way} → {}", workload.server);
+fn who(workload: &WorkloadRecord) -> String {
+    match workload.server.as_str() {
+        "" => workload.client.clone(),
+        server => format!("{} → {server}", workload.client),
     }
-    if !workload.direction.is_empty() {
-        way = format!("{way}, {}", workload.direction);
-    }
-    way
 }
 
 fn title(record: &Record) -> String {
@@ -251,6 +249,11 @@ fn paragraph(record: &Record) -> String {
     if undecided > 0 {
         sentences.push(format!("{undecided} could not be judged, because the run was cut off before."));
     }
+    let unsound = record.cases.iter().filter(|case| !case.validity.valid).flat_map(|case| &case.workloads);
+    let unsound = unsound.filter(|workload| workload.objective.is_some()).count();
+    if unsound > 0 {
+        sentences.push(format!("{unsound} of these belong to an invalid case and say nothing."));
+    }
     for case in record.cases.iter().take(CASES_TOLD) {
         let groups = groups(case);
         if groups.is_empty() {
@@ -260,7 +263,7 @@ fn paragraph(record: &Record) -> String {
         if groups.len() > WORKLOADS_TOLD {
             told.push(format!("{} more in the table", groups.len() - WORKLOADS_TOLD));
         }
-        let lead = if record.cases.len() > 1 { format!("With {}: ", case.name) } else { String::new() };
+        let lead = if record.cases.len() > 1 { lead(case) } else { String::new() };
         sentences.push(format!("{lead}{}.", told.join("; ")));
     }
     if record.cases.len() > CASES_TOLD {
@@ -269,9 +272,19 @@ fn paragraph(record: &Record) -> String {
     let broken = record.cases.iter().flat_map(|case| &case.settings).filter(|setting| setting.broken).count();
     if broken > 0 {
         let settings = quantity::counted(broken as u64, "setting");
-        sentences.push(format!("{settings} did not hold on the wire: see “TCP” below."));
+        sentences.push(format!("{settings} did not hold on the wire."));
     }
     sentences.join(" ")
+}
+
+/// "With 8 KB window: ", but "With gateway: " for a case of that name.
+fn lead(case: &CaseRecord) -> String {
+    let name = case.name.trim();
+    let invalid = if case.validity.valid { "" } else { " (INVALID)" };
+    match name.get(..4) {
+        Some(with) if with.eq_ignore_ascii_case("with") => format!("With{}{invalid}: ", &name[4..]),
+        _ => format!("With {name}{invalid}: "),
+    }
 }
 
 /// The repetitions of each workload, those with an objective first.
@@ -331,7 +344,8 @@ fn verb(measure: &str, value: &str) -> String {
 
 /// "MRI image took 26.1 s (25.9 s to 27.0 s in 5 repetitions)".
 fn told_together(group: &[&WorkloadRecord], measure: &str) -> String {
-    let found = |w: &WorkloadRecord| w.measurements.iter().find(|m| m.name == measure).map(|m| (m.value, m.unit.clone()));
+    let found =
+        |w: &WorkloadRecord| w.measurements.iter().find(|m| m.name == measure).map(|m| (m.value, m.unit.clone()));
     let mut values: Vec<(f64, String)> = group.iter().filter_map(|w| found(w)).collect();
     values.sort_by(|a, b| a.0.total_cmp(&b.0));
     let name = &group[0].name;

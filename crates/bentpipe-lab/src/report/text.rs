@@ -17,7 +17,8 @@ pub fn render(record: &Record, width: usize, colour: bool) -> String {
         page.blank();
         page.case(case);
     }
-    page.out
+    // It kept numbers and units together while lines were broken.
+    page.out.replace('\u{a0}', " ")
 }
 
 struct Page {
@@ -66,7 +67,9 @@ impl Page {
 
     /// Text broken at spaces; `first` before its first line, `next` before the others.
     fn wrapped(&mut self, text: &str, first: &str, next: &str, style: Style) {
-        for (i, line) in wrap(&one_line(text), self.width.saturating_sub(columns(next).max(columns(first)))).iter().enumerate() {
+        for (i, line) in
+            wrap(&one_line(text), self.width.saturating_sub(columns(next).max(columns(first)))).iter().enumerate()
+        {
             self.out.push_str(if i == 0 { first } else { next });
             self.styled(line, style);
             self.out.push('\n');
@@ -85,15 +88,17 @@ impl Page {
         if summary.rows.is_empty() {
             return;
         }
-        let mut shown: Vec<&Column> =
-            COLUMNS.iter().filter(|c| c.head != "CASE" || summary.several_cases).collect();
+        let mut shown: Vec<&Column> = COLUMNS.iter().filter(|c| c.head != "CASE" || summary.several_cases).collect();
         shown.retain(|c| summary.rows.iter().any(|row| !(c.cell)(row).is_empty()));
-        let mut widths = fit(&shown, &summary.rows, self.width);
-        while widths.is_none() {
-            let Some(worst) = shown.iter().map(|c| c.goes).max().filter(|goes| *goes > 0) else { break };
-            shown.retain(|c| c.goes != worst);
-            widths = fit(&shown, &summary.rows, self.width);
+        // Rather fewer columns than cut ones, rather cut ones than without goodput and objective.
+        let mut widths = fit(&shown, &summary.rows, self.width, false);
+        for goes in (1..=GOES_MAX).rev() {
+            widths = widths.or_else(|| fit(&shown, &summary.rows, self.width, goes < CUT_BEFORE));
+            if widths.is_none() {
+                shown.retain(|c| c.goes != goes);
+            }
         }
+        let widths = widths.or_else(|| fit(&shown, &summary.rows, self.width, true));
         // Not even the columns that must stay fit: their lines are cut at the edge.
         let widths = widths.unwrap_or_else(|| shown.iter().map(|c| c.least).collect());
         let head: Vec<String> = shown.iter().map(|c| c.head.to_string()).collect();
@@ -138,7 +143,8 @@ impl Page {
                 self.wrapped(&direction_line(link, direction), "  ", "    ", Style::Plain);
             }
             if let Some(circuit) = &link.circuit {
-                let cost = circuit.cost.map(|cost| format!(", cost {cost:.2} {}", circuit.currency.as_deref().unwrap_or("")));
+                let cost =
+                    circuit.cost.map(|cost| format!(", cost {cost:.2} {}", circuit.currency.as_deref().unwrap_or("")));
                 let line = format!(
                     "{}: {}, {} lost, {} setting up, {} on air{}",
                     link.name,
@@ -153,7 +159,8 @@ impl Page {
         }
         for setting in case.settings.iter().filter(|setting| setting.broken) {
             let seen = setting.seen.as_deref().unwrap_or("nothing");
-            let line = format!("✗ broken setting: {} {} asked {}, seen {seen}", setting.host, setting.name, setting.asked);
+            let line =
+                format!("✗ broken setting: {} {} asked {}, seen {seen}", setting.host, setting.name, setting.asked);
             self.wrapped(&line, "  ", "    ", Style::Tone(Tone::Bad));
         }
         if let Some(late) = &case.lateness {
@@ -208,15 +215,14 @@ fn direction_line(link: &LinkRecord, direction: &DirectionRecord) -> String {
     line
 }
 
-/// Widths with which the table is at most `width` wide, the widest columns cut first; none if they do not fit.
-fn fit(shown: &[&Column], rows: &[Row], width: usize) -> Option<Vec<usize>> {
-    let natural = |c: &&Column| {
-        rows.iter().map(|row| columns(&one_line(&(c.cell)(row)))).max().unwrap_or(0).max(columns(c.head))
-    };
+/// Widths with which the table is at most `width` wide; none if there are none. With `cut`, the widest columns give way.
+fn fit(shown: &[&Column], rows: &[Row], width: usize, cut: bool) -> Option<Vec<usize>> {
+    let natural =
+        |c: &&Column| rows.iter().map(|row| columns(&one_line(&(c.cell)(row)))).max().unwrap_or(0).max(columns(c.head));
     let mut widths: Vec<usize> = shown.iter().map(natural).collect();
     let gaps = GAP * shown.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > width {
-        let can_shrink = |i: &usize| shown[*i].least < widths[*i];
+        let can_shrink = |i: &usize| cut && shown[*i].least < widths[*i];
         let widest = (0..shown.len()).filter(can_shrink).max_by_key(|i| widths[*i])?;
         widths[widest] -= 1;
     }
@@ -290,8 +296,9 @@ const COLUMNS: &[Column] = &[
     Column { head: "CASE", right: false, least: 8, goes: 0, cell: |row| row.case.clone() },
     Column { head: "WORKLOAD", right: false, least: 8, goes: 0, cell: |row| row.workload.clone() },
     Column { head: "APP", right: false, least: 4, goes: 3, cell: |row| row.app.clone() },
-    Column { head: "WHO", right: false, least: 10, goes: 4, cell: |row| row.way.clone() },
-    Column { head: "OBJECTIVE", right: false, least: 9, goes: 1, cell: |row| row.objective.clone() },
+    Column { head: "WHO", right: false, least: 10, goes: 4, cell: |row| row.who.clone() },
+    Column { head: "DIRECTION", right: false, least: 8, goes: 5, cell: |row| row.direction.clone() },
+    Column { head: "OBJECTIVE", right: false, least: 13, goes: 1, cell: |row| row.objective.clone() },
     Column { head: "RESULT", right: true, least: 10, goes: 0, cell: |row| row.result.clone() },
     Column { head: "GOODPUT", right: true, least: 11, goes: 2, cell: |row| row.goodput.clone() },
     Column {
@@ -302,6 +309,9 @@ const COLUMNS: &[Column] = &[
         cell: |row| if row.case_valid { row.verdict.clone() } else { format!("{}, INVALID", row.verdict) },
     },
 ];
+/// The first of [`COLUMNS`] to go, and the first that goes only when cutting does not help.
+const GOES_MAX: u8 = 5;
+const CUT_BEFORE: u8 = 3;
 /// Columns between two columns of the table.
 const GAP: usize = 2;
 /// A terminal that claims to be narrower is not believed.

@@ -1,0 +1,55 @@
+//! The wall clock behind model time.
+
+use bentpipe_link::time::{Duration, Instant};
+
+/// Model time that runs with the wall clock from the moment it was made.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start_ns: u64,
+}
+
+impl Clock {
+    /// A clock that shows zero now.
+    #[must_use]
+    pub fn start() -> Clock {
+        Clock { start_ns: monotonic_ns() }
+    }
+
+    /// Model time now.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        Instant { ns: monotonic_ns().saturating_sub(self.start_ns) }
+    }
+
+    /// What must be subtracted from a real-time stamp (nanoseconds since 1970) to get model time. The two clocks are
+    /// read around each other, so it is right to the time that takes.
+    #[must_use]
+    pub fn real_time_offset(&self) -> u64 {
+        let before = monotonic_ns();
+        let real = real_ns();
+        let after = monotonic_ns();
+        real.saturating_sub(before + (after - before) / 2).saturating_add(self.start_ns)
+    }
+
+    /// Sleeps until model time `due` at the latest; may return early.
+    pub fn sleep_until(&self, due: Instant) {
+        let wait: Duration = due.since(self.now());
+        if wait.ns > 0 {
+            std::thread::sleep(wait.to_std());
+        }
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    ns(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+}
+
+/// Nanoseconds since 1970.
+#[must_use]
+pub fn real_ns() -> u64 {
+    ns(rustix::time::clock_gettime(rustix::time::ClockId::Realtime))
+}
+
+fn ns(t: rustix::time::Timespec) -> u64 {
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}

@@ -1,0 +1,190 @@
+//! Devices, addresses, neighbours and routes of the calling thread's network namespace, over netlink.
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// A route socket.
+pub struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// Where a route leads.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Destination network.
+    pub destination: Ipv4Addr,
+    /// Its prefix length; 0 for the default route.
+    pub prefix: u8,
+    /// Next hop; `None`: directly on the device.
+    pub via: Option<Ipv4Addr>,
+    /// The device's name.
+    pub device: String,
+    /// Source address for connections opened over it.
+    pub source: Option<Ipv4Addr>,
+    /// TCP attributes of the route.
+    pub metrics: Vec<RouteMetric>,
+}
+
+impl Netlink {
+    /// Opens a socket in the calling thread's namespace, where it stays.
+    pub fn open() -> io::Result<Netlink> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok(Netlink { socket, sequence: 0 })
+    }
+
+    /// Makes a veth pair: `name` here, `peer` in the namespace `peer_namespace`.
+    pub fn add_veth(&mut self, name: &str, peer: &str, peer_namespace: BorrowedFd<'_>, mtu: u32) -> io::Result<()> {
+        let mut other = LinkMessage::default();
+        other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
+        other.attributes.push(LinkAttribute::Mtu(mtu));
+        other.attributes.push(LinkAttribute::NetNsFd(peer_namespace.as_raw_fd()));
+        let mut link = LinkMessage::default();
+        link.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        link.attributes.push(LinkAttribute::Mtu(mtu));
+        link.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other))),
+        ]));
+        self.create(RouteNetlinkMessage::NewLink(link))
+    }
+
+    /// Makes a bridge device.
+    pub fn add_bridge(&mut self, name: &str) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        link.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
+        self.create(RouteNetlinkMessage::NewLink(link))
+    }
+
+    /// Makes `device` a port of `bridge`.
+    pub fn set_bridge(&mut self, device: &str, bridge: &str) -> io::Result<()> {
+        let bridge = index_of(bridge)?;
+        self.change_link(device, |link| link.attributes.push(LinkAttribute::Controller(bridge)))
+    }
+
+    /// Gives `device` a hardware address.
+    pub fn set_address(&mut self, device: &str, address: [u8; 6]) -> io::Result<()> {
+        self.change_link(device, |link| link.attributes.push(LinkAttribute::Address(address.to_vec())))
+    }
+
+    /// Sets the largest IP packet of `device`.
+    pub fn set_mtu(&mut self, device: &str, mtu: u32) -> io::Result<()> {
+        self.change_link(device, |link| link.attributes.push(LinkAttribute::Mtu(mtu)))
+    }
+
+    /// Switches `device` on.
+    pub fn set_up(&mut self, device: &str) -> io::Result<()> {
+        self.change_link(device, |link| {
+            link.header.flags |= LinkFlags::Up;
+            link.header.change_mask |= LinkFlags::Up;
+        })
+    }
+
+    /// Gives `device` an IP address, without the route that usually comes with it.
+    pub fn add_ip(&mut self, device: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.prefix_len = prefix;
+        message.header.scope = AddressScope::Universe;
+        message.header.index = index_of(device)?;
+        message.attributes.push(AddressAttribute::Address(address.into()));
+        message.attributes.push(AddressAttribute::Local(address.into()));
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Noprefixroute));
+        self.create(RouteNetlinkMessage::NewAddress(message))
+    }
+
+    /// Fixes the hardware address behind an IP address, so that it is never asked for over the link.
+    pub fn add_neighbour(&mut self, device: &str, address: Ipv4Addr, hardware: [u8; 6]) -> io::Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.ifindex = index_of(device)?;
+        message.header.state = NeighbourState::Permanent;
+        message.attributes.push(NeighbourAttribute::Destination(NeighbourAddress::Inet(address)));
+        message.attributes.push(NeighbourAttribute::LinkLayerAddress(hardware.to_vec()));
+        self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Adds a route.
+    pub fn add_route(&mut self, route: &Route) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.destination_prefix_length = route.prefix;
+        message.header.table = 254; // main
+        message.header.protocol = RouteProtocol::Static;
+        message.header.scope = if route.via.is_some() { RouteScope::Universe } else { RouteScope::Link };
+        message.header.kind = RouteType::Unicast;
+        if route.prefix > 0 {
+            message.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(route.destination)));
+        }
+        message.attributes.push(RouteAttribute::Oif(index_of(&route.device)?));
+        if let Some(via) = route.via {
+            message.attributes.push(RouteAttribute::Gateway(RouteAddress::Inet(via)));
+        }
+        if let Some(source) = route.source {
+            message.attributes.push(RouteAttribute::PrefSource(RouteAddress::Inet(source)));
+        }
+        if !route.metrics.is_empty() {
+            message.attributes.push(RouteAttribute::Metrics(route.metrics.clone()));
+        }
+        self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    fn change_link(&mut self, device: &str, change: impl FnOnce(&mut LinkMessage)) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = index_of(device)?;
+        change(&mut link);
+        self.request(RouteNetlinkMessage::SetLink(link), 0)
+    }
+
+    fn create(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
+        self.request(message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Sends one request and waits for its acknowledgement.
+    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.sequence += 1;
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        request.header.sequence_number = self.sequence;
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        loop {
+            let (answer, _) = self.socket.recv_from_full()?;
+            let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+            if answer.header.sequence_number != self.sequence {
+                continue;
+            }
+            if let NetlinkPayload::Error(error) = answer.payload {
+                return match error.code {
+                    None => Ok(()),
+                    Some(code) => Err(io::Error::from_raw_os_error(-code.get())),
+                };
+            }
+        }
+    }
+}
+
+/// The number of a device in the calling thread's namespace.
+pub fn index_of(device: &str) -> io::Result<u32> {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+    Ok(rustix::net::netdevice::name_to_index(&socket, device)?)
+}

@@ -1,0 +1,291 @@
+//! Programs inside sites: each runs in its site's network namespace, in a private mount namespace in which the sites
+//! resolve by name, and in one process namespace whose first process dies with us. Whatever ends this process, `kill -9`
+//! included, the kernel then ends every program that was started here, and their children.
+
+use crate::namespace::{Namespace, Privilege};
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+/// A program to start.
+#[derive(Debug)]
+pub struct CommandSpec {
+    /// The program and its arguments.
+    pub argv: Vec<OsString>,
+    /// Variables added to the environment.
+    pub environment: Vec<(String, String)>,
+    /// Where its output goes.
+    pub output: Output,
+    /// A process group of its own, so that Ctrl-C at the terminal reaches only us.
+    pub own_group: bool,
+}
+
+/// Where a program's input and output go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// The terminal's, as ours.
+    Inherit,
+    /// Pipes to us; no input.
+    Capture,
+    /// To our standard error; no input. For helpers whose output must not mix with data.
+    Errors,
+}
+
+/// The thread that starts programs. They live in its process namespace.
+pub struct Spawner {
+    requests: mpsc::Sender<Request>,
+    thread: Option<JoinHandle<()>>,
+    files: PathBuf,
+}
+
+struct Request {
+    site: Namespace,
+    spec: CommandSpec,
+    answer: mpsc::Sender<io::Result<Child>>,
+}
+
+/// Files that programs see in place of the machine's.
+#[derive(Clone, Debug)]
+struct Overlay {
+    hosts: CString,
+    resolver: Option<CString>,
+}
+
+impl Spawner {
+    /// Starts the thread and the first process of its namespace. `hosts` is the text of the programs' /etc/hosts,
+    /// `resolver` that of their /etc/resolv.conf, if it is not the machine's.
+    pub fn start(privilege: Privilege, hosts: &str, resolver: Option<&str>) -> io::Result<Spawner> {
+        let files = private_directory()?;
+        let hosts_path = files.join("hosts");
+        std::fs::write(&hosts_path, hosts)?;
+        let resolver = match resolver {
+            None => None,
+            Some(text) => {
+                let path = files.join("resolv.conf");
+                std::fs::write(&path, text)?;
+                Some(c_path(&path)?)
+            }
+        };
+        let overlay = Overlay { hosts: c_path(&hosts_path)?, resolver };
+        let (requests, incoming) = mpsc::channel::<Request>();
+        let (started, ready) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("spawner".into()).spawn(move || {
+            let init = match start_init() {
+                Ok(init) => init,
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                    return;
+                }
+            };
+            let _ = started.send(Ok(()));
+            for request in incoming {
+                let child = start_program(privilege, &request.site, &request.spec, &overlay);
+                let _ = request.answer.send(child);
+            }
+            init.end();
+        })?;
+        let spawner = Spawner { requests, thread: Some(thread), files };
+        ready.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
+        Ok(spawner)
+    }
+
+    /// Starts a program in a site.
+    pub fn spawn(&self, site: &Namespace, spec: CommandSpec) -> io::Result<Child> {
+        let (answer, answered) = mpsc::channel();
+        let request = Request { site: site.clone(), spec, answer };
+        self.requests.send(request).map_err(|_| io::Error::other("the spawner has ended"))?;
+        answered.recv().unwrap_or_else(|_| Err(io::Error::other("the spawner has ended")))
+    }
+}
+
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        let (closed, _) = mpsc::channel();
+        drop(std::mem::replace(&mut self.requests, closed));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_dir_all(&self.files);
+    }
+}
+
+/// The first process of the programs' namespace.
+struct Init {
+    pid: libc::pid_t,
+    /// Closed by the kernel when we die: init reads end-of-file and exits, and the namespace with it.
+    alive: OwnedFd,
+}
+
+impl Init {
+    /// Ends the namespace and every process in it.
+    fn end(self) {
+        drop(self.alive);
+        // SAFETY: the process is our child and has not been waited for.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// Moves this thread's future children into a new process namespace and forks its first process.
+fn start_init() -> io::Result<Init> {
+    // SAFETY: unshare(CLONE_NEWPID) concerns only the children of this thread, which makes no further threads.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWPID) }?;
+    let (watch, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // SAFETY: the child of a process with several threads calls only async-signal-safe functions and never returns.
+    unsafe {
+        match libc::fork() {
+            -1 => Err(io::Error::last_os_error()),
+            0 => run_init(watch.as_raw_fd()),
+            pid => Ok(Init { pid, alive }),
+        }
+    }
+}
+
+/// Waits for end-of-file on the pipe, with every other descriptor closed, and exits.
+///
+/// # Safety
+/// Only for the child of `fork`: it closes every descriptor of the process.
+unsafe fn run_init(watch: libc::c_int) -> ! {
+    // SAFETY: async-signal-safe calls on plain numbers; the buffer is on this stack.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::setsid();
+        libc::dup2(watch, 0);
+        libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
+        // Orphans that end here are not waited for: the kernel forgets them at once.
+        libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+        let mut byte = 0u8;
+        while libc::read(0, (&raw mut byte).cast(), 1) < 0 && *libc::__errno_location() == libc::EINTR {}
+        libc::_exit(0)
+    }
+}
+
+fn start_program(privilege: Privilege, site: &Namespace, spec: &CommandSpec, overlay: &Overlay) -> io::Result<Child> {
+    let [program, arguments @ ..] = spec.argv.as_slice() else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program named"));
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).envs(spec.environment.iter().map(|(key, value)| (key, value)));
+    match spec.output {
+        Output::Inherit => {}
+        Output::Capture => {
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        Output::Errors => {
+            command.stdin(Stdio::null()).stdout(io::stderr().as_fd().try_clone_to_owned()?);
+        }
+    }
+    if spec.own_group {
+        command.process_group(0);
+    }
+    let namespace = site.as_fd().as_raw_fd();
+    let overlay = overlay.clone();
+    // SAFETY: between fork and exec only system calls on values made before the fork.
+    unsafe {
+        command.pre_exec(move || {
+            check(libc::setns(namespace, libc::CLONE_NEWNET))?;
+            private_mounts(&overlay)?;
+            if privilege == Privilege::UserNamespace {
+                keep_network_rights()?;
+            }
+            Ok(())
+        });
+    }
+    command.spawn()
+}
+
+/// A mount namespace of its own, with our hosts file over the machine's.
+///
+/// # Safety
+/// Between fork and exec.
+unsafe fn private_mounts(overlay: &Overlay) -> io::Result<()> {
+    // SAFETY: system calls on C strings that live through them.
+    unsafe {
+        check(libc::unshare(libc::CLONE_NEWNS))?;
+        let none = std::ptr::null();
+        check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()))?;
+        check(libc::mount(overlay.hosts.as_ptr(), c"/etc/hosts".as_ptr(), none, libc::MS_BIND, none.cast()))?;
+        if let Some(resolver) = &overlay.resolver {
+            check(libc::mount(resolver.as_ptr(), c"/etc/resolv.conf".as_ptr(), none, libc::MS_BIND, none.cast()))?;
+        }
+        // So that `ps` shows this process namespace. A kernel or container may refuse; programs run all the same.
+        libc::mount(c"proc".as_ptr(), c"/proc".as_ptr(), c"proc".as_ptr(), 0, none.cast());
+    }
+    Ok(())
+}
+
+/// Without root: lets the program keep its rights over this (its own) network, and nothing else, through exec.
+///
+/// # Safety
+/// Between fork and exec.
+unsafe fn keep_network_rights() -> io::Result<()> {
+    // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW (linux/capability.h).
+    const KEPT: [u32; 3] = [10, 12, 13];
+    const VERSION_3: u32 = 0x2008_0522;
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Data {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    let bits = KEPT.iter().fold(0, |bits, cap| bits | 1 << cap);
+    let header = Header { version: VERSION_3, pid: 0 };
+    let low = Data { effective: bits, permitted: bits, inheritable: bits };
+    let data = [low, Data { effective: 0, permitted: 0, inheritable: 0 }];
+    // SAFETY: both structures have the kernel's layout and live through the calls.
+    unsafe {
+        check(libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) as i32)?;
+        for cap in KEPT {
+            check(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, cap, 0, 0))?;
+        }
+    }
+    Ok(())
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    use std::os::unix::ffi::OsStrExt;
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+/// A new directory that only this user can enter. What a killed run left is removed by the next one.
+fn private_directory() -> io::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let base = std::env::temp_dir();
+    remove_leftovers(&base);
+    let path = base.join(format!("bentpipe-{}", std::process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+    Ok(path)
+}
+
+/// Removes the directories of runs whose process is gone.
+fn remove_leftovers(base: &Path) {
+    let Ok(entries) = std::fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix("bentpipe-")).and_then(|pid| pid.parse::<i32>().ok());
+        // SAFETY: signal 0 only asks whether the process exists.
+        if let Some(pid) = pid
+            && unsafe { libc::kill(pid, 0) } < 0
+            && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+        {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}

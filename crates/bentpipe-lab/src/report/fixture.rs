@@ -1,0 +1,235 @@
+//! A realistic record, made without randomness or clock: a clinic's MRI image over a GEO link, with two receive windows.
+
+use crate::record::*;
+
+/// Two cases, 8 KiB and 64 KiB windows: pings, a transfer by `curl`, a page that fails; errors on the link.
+pub fn sample() -> Record {
+    Record {
+        format: FORMAT.into(),
+        version: VERSION,
+        bentpipe: "0.1.0".into(),
+        created: "2026-03-14T09:26:53Z".into(),
+        mode: "live".into(),
+        machine: Machine { kernel: "Linux 6.18.44 x86_64".into(), cores: 4, privileged: false },
+        title: "A clinic behind a one-way GEO link".into(),
+        scenario_file: "scenarios/clinic.toml".into(),
+        scenario: SCENARIO.into(),
+        overrides: vec!["links.sat.rate=2 Mbit/s".into()],
+        seed: 7,
+        complete: true,
+        interrupted: false,
+        cases: vec![case("8 KB window", 8192, 26.13, 0.000_212), case("64 KB window", 65_536, 6.94, 0.000_187)],
+    }
+}
+
+/// One case: 512 KiB take `seconds` to arrive.
+pub fn case(name: &str, window: u64, seconds: f64, p99: f64) -> CaseRecord {
+    let rate = 524_288.0 * 8.0 / seconds;
+    CaseRecord {
+        name: name.into(),
+        seconds: 30.0,
+        validity: Validity { valid: true, reasons: vec![] },
+        settings: vec![
+            setting("clinic", "receive_window", &format!("{} KiB", window / 1024), None, Some(window), false),
+            setting("clinic", "sack", "false", Some("0"), None, false),
+            setting("hub", "initial_window", "1", Some("1"), Some(2), true),
+        ],
+        workloads: workloads(window, seconds, rate),
+        links: vec![LinkRecord {
+            name: "sat".into(),
+            kind: "iperspace".into(),
+            summary: "DVB forward 2 Mbit/s, ISDN return 64 kbit/s, 275 ms one way".into(),
+            directions: vec![direction("hub", "clinic", 561_300, 1460), direction("clinic", "hub", 14_612, 52)],
+            circuit: Some(CircuitRecord {
+                calls: 1,
+                calls_lost: 0,
+                setting_up: 1.8,
+                on_air: 28.2,
+                cost: Some(0.94),
+                currency: Some("EUR".into()),
+                changes: vec![(0.0, "setting up: ISDN".into()), (1.8, "up".into()), (30.0, "down".into())],
+            }),
+        }],
+        lateness: Some(lateness(p99)),
+        tcp_samples: vec![TcpFlowSamples {
+            host: "hub".into(),
+            flow: "10.0.0.1:80 → 10.0.1.1:45122".into(),
+            congestion_control: "reno".into(),
+            series: vec![
+                series("cwnd", "segments", 300, 0.1, |t| (2.0 + t * 3.0).min(window as f64 / 1460.0).floor()),
+                series("srtt", "s", 300, 0.1, |t| 0.58 + 0.02 * (t * 0.9).sin()),
+            ],
+        }],
+        flows: vec![
+            flow("hub", "10.0.0.1:80 → 10.0.1.1:45122", 29_200, 369, 526_000),
+            flow("clinic", "10.0.1.1:45122 → 10.0.0.1:80", window, 1, 84),
+        ],
+        notes: vec!["TCP of the hub's kernel faced the link; no gateway was in use.".into()],
+    }
+}
+
+fn workloads(window: u64, seconds: f64, rate: f64) -> Vec<WorkloadRecord> {
+    let goodput = move |t: f64| if t < 1.0 + seconds { rate * (1.0 + 0.15 * (t * 2.3).sin()) } else { 0.0 };
+    let ping = WorkloadRecord {
+        name: "ping".into(),
+        app: "ping".into(),
+        client: "clinic".into(),
+        server: "hub".into(),
+        repeat: 1,
+        end: Some(30.0),
+        status: "done".into(),
+        objective: Some(Objective { text: "within 700 ms".into(), met: Some(true) }),
+        measurements: vec![
+            measurement("rtt_median", "s", 0.573),
+            measurement("rtt_max", "s", 0.861),
+            measurement("loss", "1", 0.0333),
+            measurement("pings", "1", 30.0),
+        ],
+        series: vec![series("rtt", "s", 30, 1.0, |t| 0.56 + 0.04 * (t * 1.7).sin().abs() + 0.2 * f64::from(t == 9.0))],
+        ..WorkloadRecord::default()
+    };
+    let image = WorkloadRecord {
+        name: "MRI image".into(),
+        app: "command".into(),
+        client: "clinic".into(),
+        server: "hub".into(),
+        direction: "download".into(),
+        repeat: 1,
+        start: 1.0,
+        end: Some(1.0 + seconds),
+        status: "done".into(),
+        objective: Some(Objective { text: "within 10 s".into(), met: Some(seconds <= 10.0) }),
+        measurements: vec![
+            measurement("completion_time", "s", seconds),
+            measurement("goodput", "bit/s", rate),
+            measurement("received", "B", 524_288.0),
+        ],
+        series: vec![
+            series("goodput", "bit/s", 290, 0.1, goodput),
+            series("received", "B", 290, 0.1, |t| (rate / 8.0 * (t - 1.0).max(0.0)).min(524_288.0)),
+        ],
+        command: Some(CommandRecord {
+            command: "curl -sS -o /dev/null -w '%{time_total}' http://hub/mri.dcm".into(),
+            exit: Some(0),
+            stdout: format!("{seconds:.6}\n"),
+            stderr: String::new(),
+        }),
+        ..WorkloadRecord::default()
+    };
+    let page = WorkloadRecord {
+        name: "patient index".into(),
+        app: "page".into(),
+        client: "clinic".into(),
+        server: "hub".into(),
+        direction: "download".into(),
+        repeat: 1,
+        start: 12.0,
+        end: Some(22.0),
+        status: if window < 10_000 { "failed" } else { "done" }.into(),
+        error: (window < 10_000).then(|| "no answer for 10 s".into()),
+        measurements: if window < 10_000 { vec![] } else { vec![measurement("completion_time", "s", 3.42)] },
+        ..WorkloadRecord::default()
+    };
+    vec![ping, image, page]
+}
+
+fn direction(from: &str, to: &str, bytes: u64, size: u64) -> DirectionRecord {
+    let packets = bytes / size;
+    DirectionRecord {
+        from: from.into(),
+        to: to.into(),
+        counters: Counters {
+            offered_packets: packets,
+            offered_bytes: bytes,
+            dropped_packets: 0,
+            sent_packets: packets,
+            link_bytes: bytes + packets * 8,
+            damaged_packets: u64::from(size > 1000) * 3,
+            delivered_damaged_packets: 0,
+            bit_errors: u64::from(size > 1000) * 5,
+            lost_packets: 0,
+            delivered_packets: packets - u64::from(size > 1000) * 3,
+            delivered_bytes: bytes - u64::from(size > 1000) * 3 * size,
+            queue_bytes_max: size * 22,
+        },
+        series: vec![
+            series("queue", "B", 600, 0.05, |t| (size as f64) * 11.0 * (1.0 + (t * 1.3).sin()).floor()),
+            series("bit_errors", "1", 300, 0.1, |t| if size > 1000 { (t / 6.0).floor() } else { 0.0 }),
+            series("damaged_packets", "1", 300, 0.1, |t| if size > 1000 { (t / 10.0).floor() } else { 0.0 }),
+        ],
+    }
+}
+
+fn lateness(p99: f64) -> Lateness {
+    let counts = [0, 3, 40, 310, 690, 420, 130, 44, 12, 5, 1, 0, 0, 1];
+    Lateness {
+        packets: counts.iter().sum(),
+        p50: 0.000_031,
+        p99,
+        p999: 0.000_654,
+        worst: 0.003_1,
+        limit_p99: 0.001,
+        limit_worst: 0.010,
+        missed_packets: 0,
+        histogram: counts.iter().enumerate().map(|(i, n)| (1e-6 * f64::powi(2.0, i as i32), *n)).collect(),
+        worst_hundred: (0..100).map(|i| (f64::from(i) * 0.29, 0.003_1 / f64::from(i + 1))).collect(),
+    }
+}
+
+fn flow(host: &str, flow: &str, window_max: u64, data_segments: u64, data_bytes: u64) -> FlowRecord {
+    FlowRecord {
+        host: host.into(),
+        flow: flow.into(),
+        start: 1.02,
+        end: 27.4,
+        mss: Some(1460),
+        window_scale: Some(7),
+        sack: false,
+        timestamps: true,
+        window_max,
+        data_segments,
+        data_bytes,
+        repeated_bytes: data_bytes / 120,
+        initial_burst: 2,
+        pure_acks: 190,
+    }
+}
+
+fn setting(host: &str, name: &str, asked: &str, kernel: Option<&str>, seen: Option<u64>, broken: bool) -> Setting {
+    let (kernel, seen) = (kernel.map(Into::into), seen.map(|seen| seen.to_string()));
+    Setting { host: host.into(), name: name.into(), asked: asked.into(), kernel, seen, broken }
+}
+
+fn measurement(name: &str, unit: &str, value: f64) -> Measurement {
+    Measurement { name: name.into(), unit: unit.into(), value }
+}
+
+fn series(name: &str, unit: &str, points: u32, every: f64, value: impl Fn(f64) -> f64) -> Series {
+    let at = |i: u32| f64::from(i) * every;
+    Series { name: name.into(), unit: unit.into(), points: (0..points).map(|i| (at(i), value(at(i)))).collect() }
+}
+
+const SCENARIO: &str = r#"title = "A clinic behind a one-way GEO link"
+seed = 7
+
+[links.sat]
+kind = "iperspace"
+between = ["hub", "clinic"]
+
+[[workloads]]
+name = "MRI image"
+app = "command"
+client = "clinic"
+server = "hub"
+direction = "download"
+command = "curl -sS -o /dev/null http://hub/mri.dcm"
+objective = { within = "10 s" }
+
+[[cases]]
+name = "8 KB window"
+hosts.clinic.tcp.receive_window = "8 KiB"
+
+[[cases]]
+name = "64 KB window"
+hosts.clinic.tcp.receive_window = "64 KiB"
+"#;

@@ -1,0 +1,296 @@
+//! Tests of the report as a whole.
+
+use super::charts::{self, LINES_MAX, Line, POINTS_MAX};
+use super::fixture::sample;
+use super::{html, text};
+use crate::record::*;
+use serde_json::Value;
+
+/// Breaks out of an element, an attribute, a script, a JSON string and a terminal line, if anything lets it.
+const HOSTILE: &str = "</script><b>\"'&\u{2028}{{ 7*7 }}\u{1b}]0;x\u{7}\u{1b}[31m";
+
+/// The sample with every string replaced, through JSON so that no field can be forgotten; objectives stay undecided.
+fn hostile() -> Record {
+    fn poison(value: &mut Value) {
+        match value {
+            Value::String(text) => *text = HOSTILE.to_string(),
+            Value::Array(items) => items.iter_mut().for_each(poison),
+            Value::Object(fields) => fields.values_mut().for_each(poison),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(broken_sample()).unwrap();
+    poison(&mut value);
+    serde_json::from_value(value).unwrap()
+}
+
+/// The sample, with a reason, an error or a note wherever there can be one.
+fn broken_sample() -> Record {
+    let mut record = sample();
+    record.cases[0].validity = Validity { valid: false, reasons: vec!["99 % within 4 ms, limit 1 ms".into()] };
+    record.cases[0].notes.push("a note".into());
+    record.cases[0].workloads[1].error = Some("cut".into());
+    record.cases[0].workloads[1].command.as_mut().unwrap().stderr = "curl: (28) timed out".into();
+    record
+}
+
+/// What the page's script reads.
+fn chart_data(page: &str) -> Value {
+    let start = page.find("id=\"chart-data\">").expect("the data") + "id=\"chart-data\">".len();
+    let end = page[start..].find("</script>").expect("its end") + start;
+    serde_json::from_str(&page[start..end]).expect("valid JSON")
+}
+
+#[test]
+fn hostile_text_never_becomes_markup() {
+    let page = html(&hostile());
+    assert!(!page.contains("<b>\"") && !page.contains("</script><b"), "raw markup");
+    assert!(!page.contains(HOSTILE));
+    assert!(!page.contains("<b>&"), "half escaped");
+    assert!(page.contains("&lt;&#x2f;script&gt;&lt;b&gt;&quot;&#x27;&amp;"), "shown, escaped");
+    // Ours: the class, the data, uPlot and our script.
+    assert_eq!(page.matches("</script>").count(), 4);
+    assert_eq!(page.matches("<script").count(), 4);
+    assert!(page.contains("{{ 7*7 }}") && !page.contains("49\u{1b}"), "the record is not a template");
+    let data = chart_data(&page);
+    assert_eq!(data[0]["lines"][0]["label"], format!("{HOSTILE} #1"), "the script gets the text unharmed");
+    let raw = &page[page.find("chart-data").unwrap()..];
+    let raw = &raw[..raw.find("</script>").unwrap()];
+    assert!(!raw.contains('\u{2028}') && !raw.contains('&') && raw.matches('<').count() == 0);
+}
+
+#[test]
+fn hostile_text_never_reaches_the_terminal_as_control() {
+    for width in [40, 100] {
+        let page = text(&hostile(), width, false);
+        assert!(page.chars().all(|c| c == '\n' || !c.is_control()), "control character in {page:?}");
+        assert!(!page.contains('\u{2028}'));
+    }
+}
+
+#[test]
+fn own_assets_cannot_end_their_element() {
+    for asset in [include_str!("../../assets/report.js"), include_str!("../../assets/uplot/uPlot.iife.min.js")] {
+        assert!(!asset.contains("</script") && !asset.contains("<!--"));
+    }
+    for asset in [include_str!("../../assets/report.css"), include_str!("../../assets/uplot/uPlot.min.css")] {
+        assert!(!asset.contains("</style") && !asset.contains("url(") && !asset.contains("@import"));
+    }
+}
+
+#[test]
+fn nothing_is_loaded_from_anywhere() {
+    let page = html(&sample());
+    for attribute in ["src=", "srcset=", "<link", "<img", "<iframe", "@import", "url("] {
+        let markup = page.replace(include_str!("../../assets/uplot/uPlot.iife.min.js"), "");
+        assert!(!markup.contains(attribute), "{attribute}");
+    }
+    for (at, _) in page.match_indices("href=\"") {
+        assert_eq!(&page[at + 6..at + 7], "#", "links stay inside the page");
+    }
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn an_empty_record_says_that_nothing_ran() {
+    let page = html(&Record::default());
+    assert!(page.contains("No case ran") && page.contains("bentpipe run"));
+    assert_eq!(chart_data(&page), Value::Array(vec![]));
+    assert!(text(&Record::default(), 80, false).contains("No case ran"));
+    let empty_case = Record { cases: vec![CaseRecord::default()], ..Record::default() };
+    assert!(html(&empty_case).contains("INVALID"), "a case that is not marked valid is not valid");
+    assert!(text(&empty_case, 80, true).contains("INVALID"));
+}
+
+#[test]
+fn without_series_there_are_no_charts_but_all_tables() {
+    let mut record = sample();
+    for case in &mut record.cases {
+        case.tcp_samples.clear();
+        case.workloads.iter_mut().for_each(|w| w.series.clear());
+        case.links.iter_mut().flat_map(|l| &mut l.directions).for_each(|d| d.series.clear());
+    }
+    let page = html(&record);
+    assert_eq!(chart_data(&page), Value::Array(vec![]));
+    assert!(!page.contains("<figure"));
+    for caption in ["Measurements", "Link sat", "Settings", "Lateness of 1656 packets", "Circuit sat"] {
+        assert!(page.contains(caption), "{caption}");
+    }
+}
+
+#[test]
+fn the_sample_has_the_charts_its_series_make() {
+    let data = chart_data(&html(&sample()));
+    let titles: Vec<&str> = data.as_array().unwrap().iter().map(|chart| chart["title"].as_str().unwrap()).collect();
+    let case = [
+        "Goodput",
+        "Round-trip time",
+        "Received",
+        "Queue",
+        "Bit errors so far",
+        "Damaged packets so far",
+        "TCP congestion window",
+    ];
+    let compared = ["ping: RTT", "MRI image: Goodput", "MRI image: Received"];
+    assert_eq!(titles, [&compared[..], &case[..], &case[..]].concat());
+    for chart in data.as_array().unwrap() {
+        assert!(html(&sample()).contains(&format!("id=\"{}\"", chart["id"].as_str().unwrap())), "a place to draw in");
+    }
+}
+
+#[test]
+fn a_huge_series_is_thinned_and_keeps_its_extremes() {
+    let mut points: Vec<(f64, f64)> = (0..500_000).map(|i| (f64::from(i) * 1e-3, f64::from(i % 100))).collect();
+    points[123_456].1 = 9999.0;
+    points[321_000].1 = -5.0;
+    let thin = charts::decimate(&points, POINTS_MAX);
+    assert!(thin.len() <= POINTS_MAX && thin.len() > POINTS_MAX / 2, "{} points", thin.len());
+    assert!(thin.contains(&(123.456, 9999.0)) && thin.contains(&(321.0, -5.0)));
+    assert_eq!((thin[0], thin[thin.len() - 1]), (points[0], points[points.len() - 1]));
+    assert!(thin.windows(2).all(|pair| pair[0].0 < pair[1].0), "in order of time");
+
+    let mut record = sample();
+    record.cases[0].workloads[1].series = vec![Series { name: "goodput".into(), unit: "bit/s".into(), points }];
+    assert!(html(&record).len() < 600_000);
+}
+
+#[test]
+fn short_and_odd_series_survive_thinning() {
+    assert_eq!(charts::decimate(&[], 2000), []);
+    assert_eq!(charts::decimate(&[(1.0, 2.0)], 0), [(1.0, 2.0)]);
+    assert_eq!(charts::decimate(&[(f64::NAN, 1.0), (0.0, f64::INFINITY)], 10), []);
+    assert_eq!(charts::decimate(&[(2.0, 1.0), (1.0, 3.0)], 10), [(1.0, 3.0), (2.0, 1.0)]);
+    let same_time: Vec<(f64, f64)> = (0..100).map(|i| (5.0, f64::from(i))).collect();
+    assert!(charts::decimate(&same_time, 10).len() <= 10);
+}
+
+#[test]
+fn not_a_number_and_one_instant_twice_make_valid_lines() {
+    let mut record = sample();
+    let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0, 2.0, f64::MAX];
+    let points = odd.iter().flat_map(|y| odd.iter().map(move |x| (*x, *y))).collect();
+    for case in &mut record.cases {
+        case.seconds = f64::NAN;
+        case.workloads[1].series = vec![Series { name: "rtt".into(), unit: "s".into(), points: Vec::clone(&points) }];
+        case.workloads[1].measurements.iter_mut().for_each(|m| m.value = f64::NAN);
+        case.lateness.as_mut().unwrap().histogram = vec![(f64::NAN, 3), (f64::INFINITY, 4), (1.0, u64::MAX)];
+        case.lateness.as_mut().unwrap().worst_hundred = vec![(f64::NAN, f64::INFINITY)];
+    }
+    let data = chart_data(&html(&record));
+    for line in data.as_array().unwrap().iter().flat_map(|chart| chart["lines"].as_array().unwrap()) {
+        let times: Vec<f64> = line["x"].as_array().unwrap().iter().map(|x| x.as_f64().expect("a number")).collect();
+        assert_eq!(times.len(), line["y"].as_array().unwrap().len());
+    }
+    assert!(text(&record, 80, false).contains("MRI image"));
+
+    let twice =
+        Series { name: "goodput".into(), unit: "bit/s".into(), points: vec![(1.0, 5.0), (1.0, 7.0), (1.0, 6.0)] };
+    let case = CaseRecord {
+        workloads: vec![WorkloadRecord { series: vec![twice], ..WorkloadRecord::default() }],
+        ..CaseRecord::default()
+    };
+    let charts = charts::workloads(&case, "case-1");
+    let expected = Line { label: String::new(), x: vec![1.0, 1.000001, 1.000002], y: vec![5.0, 7.0, 6.0] };
+    assert_eq!(charts[0].lines, [expected]);
+}
+
+#[test]
+fn a_chart_has_no_more_lines_than_can_be_told_apart() {
+    let mut record = sample();
+    let flow = record.cases[0].tcp_samples[0].clone();
+    record.cases[0].tcp_samples = vec![flow; 40];
+    let charts = charts::tcp(&record.cases[0], "case-1");
+    assert_eq!(charts[0].lines.len(), LINES_MAX);
+    assert_eq!(charts[0].note, "12 of 40 lines drawn; the record holds all.");
+    let rtt = &charts::workloads(&record.cases[0], "case-1")[1];
+    assert_eq!((rtt.title.as_str(), rtt.lines[0].label.as_str()), ("Round-trip time", "ping"), "the user's line stays");
+}
+
+#[test]
+fn the_verdict_says_what_is_wrong() {
+    let page = html(&broken_sample());
+    assert!(page.contains("INVALID") && page.contains("8 KB window: 99 % within 4 ms, limit 1 ms"));
+    assert!(page.contains("✓ met (case INVALID)"), "a figure of an invalid case is marked as such");
+    let mut cut = sample();
+    (cut.complete, cut.interrupted) = (false, true);
+    assert!(html(&cut).contains("! Interrupted"));
+    cut.interrupted = false;
+    assert!(html(&cut).contains("! Incomplete"));
+    assert!(html(&sample()).contains("✓ Valid"));
+}
+
+#[test]
+fn the_paragraph_tells_the_run() {
+    let page = text(&sample(), 10_000, false);
+    let expected = "3 of 4 objectives met. \
+        With 8 KB window: ping had a median round-trip time of 573 ms (objective within 700 ms: met); \
+        MRI image took 26.1 s (objective within 10 s: missed); patient index failed (no answer for 10 s). \
+        With 64 KB window: ping had a median round-trip time of 573 ms (objective within 700 ms: met); \
+        MRI image took 6.94 s (objective within 10 s: met); patient index took 3.42 s. \
+        2 settings did not hold on the wire.";
+    assert!(page.contains(expected), "{page}");
+}
+
+#[test]
+fn repetitions_are_told_together() {
+    let mut record = sample();
+    record.cases.truncate(1);
+    let image = record.cases[0].workloads[1].clone();
+    record.cases[0].workloads = (1..=3u32)
+        .map(|repeat| {
+            let mut again = image.clone();
+            again.repeat = repeat;
+            again.measurements[0].value = 8.0 + f64::from(repeat);
+            again.objective.as_mut().unwrap().met = Some(repeat < 3);
+            again
+        })
+        .collect();
+    let page = text(&record, 10_000, false);
+    let expected = "MRI image took 10.0 s in the median, 9.00 s to 11.0 s in 3 repetitions \
+        (objective within 10 s: met 2 of 3 times).";
+    assert!(page.contains(expected), "{page}");
+    assert!(page.contains("MRI image #3"));
+}
+
+#[test]
+fn text_keeps_to_its_width() {
+    let mut record = broken_sample();
+    record.cases[1].name = "ein Fall mit 漢字 und sehr langem Namen, der nirgends in eine Spalte passt".into();
+    record.cases[1].notes.push("x".repeat(500));
+    record.title = "人".repeat(90);
+    for width in [20, 36, 60, 80, 100, 132] {
+        for line in text(&record, width, false).lines() {
+            // Every wide character here is CJK: two columns.
+            let columns: usize = line.chars().map(|c| if c as u32 > 0x2e7f { 2 } else { 1 }).sum();
+            assert!(columns <= width, "{columns} > {width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn text_is_coloured_only_when_asked() {
+    let plain = text(&broken_sample(), 100, false);
+    let colour = text(&broken_sample(), 100, true);
+    assert!(!plain.contains('\u{1b}') && colour.contains("\u{1b}[1;31m") && colour.contains("\u{1b}[32m"));
+    let mut stripped = colour;
+    for code in ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[32m", "\u{1b}[33m", "\u{1b}[1;31m"] {
+        stripped = stripped.replace(code, "");
+    }
+    assert_eq!(stripped, plain, "the words are the same");
+}
+
+#[test]
+fn the_terminal_page_of_the_sample() {
+    let page = text(&sample(), 100, false);
+    assert_eq!(page, include_str!("sample.txt"), "golden: see report/sample.txt");
+}
+
+/// `BENTPIPE_SAMPLE_REPORT=/tmp/report.html cargo test -p bentpipe-lab sample` leaves the page to look at.
+#[test]
+fn the_sample_can_be_looked_at() {
+    let page = html(&sample());
+    assert!(page.starts_with("<!doctype html>"));
+    if let Some(path) = std::env::var_os("BENTPIPE_SAMPLE_REPORT") {
+        std::fs::write(path, page).unwrap();
+    }
+}

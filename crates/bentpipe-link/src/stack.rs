@@ -1,0 +1,219 @@
+//! What a host's TCP may do: the keys of `[hosts.X.tcp]`, and presets named after the papers' stacks. The emulator and
+//! the simulator read the same keys; each refuses by name what it cannot do.
+
+use crate::problem::{KeyProblem, read};
+use crate::time::Duration;
+use crate::units::DataSize;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+/// Settings of one host's TCP; `None`: what the kernel (or the simulator's "linux") does by itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TcpConfig {
+    /// The preset these settings started from.
+    pub preset: Option<String>,
+    /// Most that the host advertises, in bytes (the receiver's side).
+    pub receive_window: Option<DataSize>,
+    /// Most that the host has in flight, in bytes (the sender's side).
+    pub send_buffer: Option<DataSize>,
+    /// Segments sent before the first acknowledgement (RFC 6928: 10; RFC 2581: 2; before: 1).
+    pub initial_window: Option<u32>,
+    /// Window scaling (RFC 7323).
+    pub window_scaling: Option<bool>,
+    /// Selective acknowledgements (RFC 2018).
+    pub sack: Option<bool>,
+    /// Timestamps (RFC 7323).
+    pub timestamps: Option<bool>,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: Option<bool>,
+    /// `reno`, `cubic`, `bbr`, …
+    pub congestion_control: Option<String>,
+    /// Largest IP packet the host sends or accepts, if lower than the link's.
+    pub mtu: Option<DataSize>,
+    /// An acknowledgement for every segment (1) or every second one (2; RFC 1122 §4.2.3.2).
+    pub ack_every: Option<u32>,
+    /// Slow start again after an idle time (RFC 5681 §4.1).
+    pub slow_start_after_idle: Option<bool>,
+    /// SYNs sent again before giving up.
+    pub syn_retries: Option<u32>,
+    /// Lower bound of the retransmission time-out (RFC 6298: 1 s).
+    pub rto_min: Option<Duration>,
+    /// Upper bound of the retransmission time-out (RFC 6298: at least 60 s).
+    pub rto_max: Option<Duration>,
+    /// Retransmission time-out before the first measurement (RFC 6298: 1 s; RFC 1122: 3 s).
+    pub rto_initial: Option<Duration>,
+    /// Longest delay of an acknowledgement (RFC 1122: 0.5 s).
+    pub delayed_ack: Option<Duration>,
+}
+
+/// A preset: its name, what it stands for and where that is from, and its settings as TOML.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// The name for `preset = "…"`.
+    pub name: &'static str,
+    /// What it stands for, with the source.
+    pub about: &'static str,
+    settings: &'static str,
+}
+
+/// All presets.
+pub const PRESETS: [Preset; 6] = [
+    Preset {
+        name: "linux",
+        about: "A current Linux host: CUBIC (RFC 9438), initial window 10 (RFC 6928), SACK, timestamps, window scaling, \
+                buffers tuned by the kernel.",
+        settings: "congestion_control = 'cubic'\ninitial_window = 10\nsack = true\ntimestamps = true\n\
+                   window_scaling = true\nslow_start_after_idle = true",
+    },
+    Preset {
+        name: "windows-95",
+        about: "Windows 95 as HERMES found it: a window of 8 KB, no large windows, no SACK (\"Speed limits…\"; results \
+                HB-4). Initial window 1 and Reno are what stacks of the time did (RFC 2001): an assumption.",
+        settings: "congestion_control = 'reno'\ninitial_window = 1\nsack = false\ntimestamps = false\n\
+                   window_scaling = false\nreceive_window = '8 KiB'\nsend_buffer = '8 KiB'\nack_every = 2",
+    },
+    Preset {
+        name: "windows-98-tuned",
+        about: "Windows 95 or 98 with DefaultRcvWindow set to 65535 as HERMES did (results HB-5); Windows 98 has SACK. \
+                The paper's transfers did not use large windows: the server, NT 4, had none.",
+        settings: "congestion_control = 'reno'\ninitial_window = 1\nsack = true\ntimestamps = false\n\
+                   window_scaling = false\nreceive_window = '65535 B'\nsend_buffer = '65535 B'\nack_every = 2",
+    },
+    Preset {
+        name: "solaris-2",
+        about: "Solaris 2.x as NTIA 98-354 §5 used it by default: a window of 8 kB and at most 32 kB in flight \
+                (results NTIA-5.F3). Initial window 1 (RFC 2001): an assumption.",
+        settings: "congestion_control = 'reno'\ninitial_window = 1\nsack = false\ntimestamps = false\n\
+                   window_scaling = false\nreceive_window = '8 KiB'\nsend_buffer = '32 KiB'\nack_every = 2",
+    },
+    Preset {
+        name: "tcp-lfn",
+        about: "TCP with large windows for long fat networks, as NTIA 98-354 §5 set it for a T1 at 0.8 s: 154,000 B \
+                (results NTIA-5.6), timestamps and window scaling (RFC 1323), no SACK.",
+        settings: "congestion_control = 'reno'\ninitial_window = 1\nsack = false\ntimestamps = true\n\
+                   window_scaling = true\nreceive_window = '154000 B'\nsend_buffer = '154000 B'\nack_every = 2",
+    },
+    Preset {
+        name: "linux-large-buffers",
+        about: "A current Linux host set up for long fat links: as \"linux\", with a window and a send buffer of 64 MiB \
+                (more than one bandwidth-delay product of 500 Mbit/s at 600 ms) and no slow start after idle.",
+        settings: "congestion_control = 'cubic'\ninitial_window = 10\nsack = true\ntimestamps = true\n\
+                   window_scaling = true\nslow_start_after_idle = false\nreceive_window = '64 MiB'\n\
+                   send_buffer = '64 MiB'",
+    },
+];
+
+impl TcpConfig {
+    /// Reads `[hosts.X.tcp]`: the preset it names (or "linux"), with its own keys on top.
+    pub fn from_table(table: Table) -> Result<TcpConfig, KeyProblem> {
+        let own: TcpConfig = read(table.clone())?;
+        let name = own.preset.as_deref().unwrap_or("linux");
+        let preset = PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| {
+            let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+            KeyProblem::new("preset", format!("there is no preset {name:?}; allowed: {}", names.join(", ")))
+        })?;
+        let mut merged: Table = toml::from_str(preset.settings)
+            .map_err(|error| KeyProblem::new("preset", format!("{name}: {}", error.message())))?;
+        merged.insert("preset".to_owned(), Value::String(name.to_owned()));
+        merged.extend(table);
+        let config: TcpConfig = read(merged)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), KeyProblem> {
+        if let Some(window) = self.receive_window {
+            if window.bytes == 0 || window.bytes > 1 << 30 {
+                let what = format!("{window} is out of range; allowed: 1 B to 1 GiB (RFC 7323 §2.2)");
+                return Err(KeyProblem::new("receive_window", what));
+            }
+            if window.bytes > 65_535 && self.window_scaling == Some(false) {
+                let what = format!("{window} needs window_scaling = true; without it 65535 B is the most (RFC 9293)");
+                return Err(KeyProblem::new("receive_window", what));
+            }
+        }
+        if self.send_buffer.is_some_and(|size| size.bytes == 0 || size.bytes > 1 << 30) {
+            return Err(KeyProblem::new("send_buffer", "is out of range; allowed: 1 B to 1 GiB"));
+        }
+        if self.initial_window.is_some_and(|segments| !(1..=1000).contains(&segments)) {
+            return Err(KeyProblem::new("initial_window", "is out of range; allowed: 1 to 1000 segments"));
+        }
+        if self.mtu.is_some_and(|mtu| !(68..=65_535).contains(&mtu.bytes)) {
+            return Err(KeyProblem::new("mtu", "is out of range; allowed: 68 B (RFC 791) to 65535 B"));
+        }
+        if self.ack_every == Some(0) {
+            return Err(KeyProblem::new("ack_every", "0 would never acknowledge; allowed: 1 or more"));
+        }
+        if let (Some(min), Some(max)) = (self.rto_min, self.rto_max)
+            && min > max
+        {
+            return Err(KeyProblem::new("rto_min", format!("{min} is above rto_max, {max}")));
+        }
+        Ok(())
+    }
+
+    /// The settings that are set, as (key, value) texts in a fixed order.
+    #[must_use]
+    pub fn asked(&self) -> Vec<(&'static str, String)> {
+        let mut asked = Vec::new();
+        let mut add = |key, value: Option<String>| asked.extend(value.map(|value| (key, value)));
+        add("preset", self.preset.clone());
+        add("receive_window", self.receive_window.map(|v| v.to_string()));
+        add("send_buffer", self.send_buffer.map(|v| v.to_string()));
+        add("initial_window", self.initial_window.map(|v| v.to_string()));
+        add("window_scaling", self.window_scaling.map(|v| v.to_string()));
+        add("sack", self.sack.map(|v| v.to_string()));
+        add("timestamps", self.timestamps.map(|v| v.to_string()));
+        add("ecn", self.ecn.map(|v| v.to_string()));
+        add("congestion_control", self.congestion_control.clone());
+        add("mtu", self.mtu.map(|v| v.to_string()));
+        add("ack_every", self.ack_every.map(|v| v.to_string()));
+        add("slow_start_after_idle", self.slow_start_after_idle.map(|v| v.to_string()));
+        add("syn_retries", self.syn_retries.map(|v| v.to_string()));
+        add("rto_min", self.rto_min.map(|v| v.to_string()));
+        add("rto_max", self.rto_max.map(|v| v.to_string()));
+        add("rto_initial", self.rto_initial.map(|v| v.to_string()));
+        add("delayed_ack", self.delayed_ack.map(|v| v.to_string()));
+        asked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_reads() {
+        for preset in PRESETS {
+            let table = Table::from_iter([("preset".to_owned(), Value::String(preset.name.to_owned()))]);
+            let config = TcpConfig::from_table(table).unwrap();
+            assert!(config.congestion_control.is_some(), "{}: congestion control is always explicit", preset.name);
+            assert!(config.initial_window.is_some(), "{}", preset.name);
+        }
+    }
+
+    #[test]
+    fn own_keys_stand_above_the_preset() {
+        let config = TcpConfig::from_table(toml::from_str("preset = 'windows-95'\nsack = true").unwrap()).unwrap();
+        assert_eq!((config.sack, config.window_scaling), (Some(true), Some(false)));
+        assert_eq!(config.receive_window.unwrap().bytes, 8192);
+    }
+
+    #[test]
+    fn impossible_settings_are_refused_by_name() {
+        for (text, key) in [
+            ("preset = 'beos'", "preset"),
+            ("preset = 'windows-95'\nreceive_window = '64 KiB'", "receive_window"),
+            ("receive_window = '2 GiB'", "receive_window"),
+            ("initial_window = 0", "initial_window"),
+            ("window = '8 KiB'", "window"),
+            ("ack_every = 0", "ack_every"),
+            ("rto_min = '9 s'\nrto_max = '3 s'", "rto_min"),
+            ("mtu = '40 B'", "mtu"),
+        ] {
+            let problem = TcpConfig::from_table(toml::from_str(text).unwrap()).unwrap_err();
+            assert_eq!(problem.key, key, "{text}: {}", problem.message);
+        }
+    }
+}
