@@ -163,15 +163,15 @@ impl Half {
         }
     }
 
-    /// `N of M bytes`, or `N bytes` when limited by time.
+    /// `N of M bytes`, or `N bytes` when limited by time; at the sender those that its host took.
     fn so_far(&self) -> String {
-        let (bytes, amount) = match self {
-            Half::Send(sending) => (sending.sent, sending.amount),
-            Half::Receive(receiving) => (receiving.arrivals.bytes, receiving.amount),
+        let (bytes, amount, sent) = match self {
+            Half::Send(sending) => (sending.sent, sending.amount, " sent"),
+            Half::Receive(receiving) => (receiving.arrivals.bytes, receiving.amount, ""),
         };
         match amount {
-            Amount::Bytes(all) => format!("{bytes} of {all} bytes"),
-            Amount::Time(_) => format!("{bytes} bytes"),
+            Amount::Bytes(all) => format!("{bytes} of {all} bytes{sent}"),
+            Amount::Time(_) => format!("{bytes} bytes{sent}"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The emulator: real programs' packets through modelled links, against the wall clock.
 
 pub mod clock;
+pub mod emulation;
 pub mod headers;
 pub mod lateness;
 pub mod namespace;

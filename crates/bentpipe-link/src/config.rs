@@ -103,6 +103,10 @@ struct DirectionText {
 const DIRECTION_KEYS: [&str; 10] =
     ["rate", "rate_schedule", "bundle", "one_way_delay", "jitter", "queue", "framing", "noise", "loss", "outages"];
 
+/// The other keys of [`LinkText`].
+const LINK_KEYS: [&str; 9] =
+    ["title", "summary", "carries", "mtu", "forward", "return", "circuit", "sources", "assumptions"];
+
 /// Keys of which one replaces the others when an override sets it.
 const ALTERNATIVES: [(&str, &[&[&str]]); 3] = [
     ("", &[&["rate"], &["rate_schedule"], &["bundle"]]),
@@ -313,7 +317,7 @@ fn drop_alternatives(base: &mut Table, over: &Table) {
         let (Some(base), Some(over)) = (base, over) else { continue };
         for group in groups {
             if group.iter().any(|key| over.contains_key(*key)) {
-                base.retain(|key, _| !groups.iter().any(|other| other != group && other.iter().any(|k| *k == key)));
+                base.retain(|key, _| !groups.iter().any(|other| other != group && other.contains(&key)));
             }
         }
     }
@@ -364,6 +368,10 @@ impl LinkConfig {
                 both.insert(key.to_owned(), value);
             }
         }
+        if let Some(key) = table.keys().find(|key| !LINK_KEYS.contains(&key.as_str())) {
+            let allowed = [&LINK_KEYS[..], &DIRECTION_KEYS[..]].concat().join(", ");
+            return Err(KeyProblem::new(key, format!("unknown key; allowed: {allowed}")));
+        }
         // Mistakes at the top level are reported there, not in a direction.
         read::<DirectionText>(both.clone())?;
         let mut origins = Vec::new();
@@ -413,9 +421,13 @@ impl LinkText {
         }
         let round_trip = match (self.forward.one_way_delay, self.back.one_way_delay) {
             (Some(a), Some(b)) => a + b,
+            (None, None) => return Err(missing("one_way_delay", "a time, such as \"250 ms\"")),
             (None, _) => return Err(missing("forward.one_way_delay", "a time, such as \"250 ms\"")),
             (_, None) => return Err(missing("return.one_way_delay", "a time, such as \"250 ms\"")),
         };
+        if !self.forward.has_rate() && !self.back.has_rate() {
+            return Err(missing("rate", RATE_ALLOWED));
+        }
         let ethernet = self.carries == Carries::Ethernet;
         let forward = self.forward.resolve(round_trip, mtu, ethernet).map_err(|p| p.under("forward"))?;
         let back = self.back.resolve(round_trip, mtu, ethernet).map_err(|p| p.under("return"))?;
@@ -431,6 +443,8 @@ impl LinkText {
         })
     }
 }
+
+const RATE_ALLOWED: &str = "rate, rate_schedule or bundle, such as rate = \"2 Mbit/s\"";
 
 fn missing(key: &str, allowed: &str) -> KeyProblem {
     KeyProblem::new(key, format!("is missing; allowed: {allowed}"))
@@ -484,6 +498,10 @@ impl DirectionText {
         Ok(DirectionConfig { queue, framing, rate, channels, noise, medium })
     }
 
+    fn has_rate(&self) -> bool {
+        self.rate.is_some() || self.rate_schedule.is_some() || self.bundle.is_some()
+    }
+
     fn resolve_rate(&self) -> Result<(RateSchedule, usize), KeyProblem> {
         match (self.rate, &self.rate_schedule, &self.bundle) {
             (Some(rate), None, None) => {
@@ -511,7 +529,7 @@ impl DirectionText {
                 }
                 Ok((RateSchedule::constant(bundle.rate), bundle.channels))
             }
-            (None, None, None) => Err(missing("rate", "rate, rate_schedule or bundle, such as rate = \"2 Mbit/s\"")),
+            (None, None, None) => Err(missing("rate", RATE_ALLOWED)),
             _ => Err(KeyProblem::new("rate", "allowed: only one of rate, rate_schedule and bundle")),
         }
     }

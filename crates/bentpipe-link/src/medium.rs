@@ -93,7 +93,8 @@ pub struct Medium {
     loss_random: Stream,
     losing: bool,
     jitter_random: Stream,
-    line: VecDeque<(Instant, Packet)>,
+    /// Arrival time, packet, whether it is damaged.
+    line: VecDeque<(Instant, Packet, bool)>,
     counters: MediumCounters,
 }
 
@@ -131,22 +132,19 @@ impl Medium {
             self.counters.lost_packets += 1;
             return;
         }
-        if errors > 0 {
-            if !self.config.deliver_damaged {
-                self.counters.damaged_packets += 1;
-                return;
-            }
-            self.counters.delivered_damaged_packets += 1;
+        if errors > 0 && !self.config.deliver_damaged {
+            self.counters.damaged_packets += 1;
+            return;
         }
         let mut due = end + self.config.one_way_delay;
         if self.config.jitter > Duration::ZERO {
             due += Duration { ns: (unit(&mut self.jitter_random) * self.config.jitter.ns as f64) as u64 };
         }
-        if let Some((last, _)) = self.line.back() {
+        if let Some((last, ..)) = self.line.back() {
             due = due.max(*last);
         }
         self.counters.in_flight_packets += 1;
-        self.line.push_back((due, packet));
+        self.line.push_back((due, packet, errors > 0));
     }
 
     /// A packet that never got onto the medium because the circuit was cut under it.
@@ -159,9 +157,10 @@ impl Medium {
         if self.line.front()?.0 > now {
             return None;
         }
-        let (_, packet) = self.line.pop_front()?;
+        let (_, packet, damaged) = self.line.pop_front()?;
         self.counters.in_flight_packets -= 1;
         self.counters.delivered_packets += 1;
+        self.counters.delivered_damaged_packets += u64::from(damaged);
         self.counters.delivered_bytes += packet.bytes();
         Some(packet)
     }
@@ -169,7 +168,7 @@ impl Medium {
     /// When the next packet arrives.
     #[must_use]
     pub fn next_arrival(&self) -> Option<Instant> {
-        self.line.front().map(|(due, _)| *due)
+        self.line.front().map(|(due, ..)| *due)
     }
 
     /// What became of the packets so far.

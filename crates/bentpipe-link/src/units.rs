@@ -199,7 +199,7 @@ impl fmt::Display for BitRate {
 impl fmt::Display for DataSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: &[(&str, f64)] = &[("B", 1.0), ("KiB", 1024.0), ("MiB", 1048576.0), ("GiB", 1073741824.0)];
-        if self.bytes % 1024 == 0 && self.bytes > 0 {
+        if self.bytes.is_multiple_of(1024) && self.bytes > 0 {
             return write(f, self.bytes, SHOWN);
         }
         write(f, self.bytes, &[("B", 1.0)])
@@ -295,12 +295,15 @@ mod tests {
         assert_eq!("250ms".parse::<Duration>().unwrap().ns, 250_000_000);
         assert_eq!("0.5 s".parse::<Duration>().unwrap().to_string(), "500 ms");
         assert_eq!("3.386 s".parse::<Duration>().unwrap().to_string(), "3.386 s");
+        assert_eq!("1,536 kbit/s".parse::<BitRate>().unwrap().bps, 1_536_000);
         assert_eq!("1 %".parse::<Percent>().unwrap().fraction(), 0.01);
     }
 
     #[test]
     fn refuses_what_is_not_a_quantity() {
-        for bad in ["", "4", "4 Mb", "4 Mbits", "-1 bit/s", "fast", "1e400 bit/s", "1 bit/s/s"] {
+        for bad in
+            ["", "4", "4 Mb", "4 Mbits", "-1 bit/s", "fast", "1e400 bit/s", "1 bit/s/s", "1,5 bit/s", "1.5,000 bit/s"]
+        {
             let error = bad.parse::<BitRate>().unwrap_err().to_string();
             assert!(error.contains("is not a rate; allowed"), "{bad}: {error}");
         }

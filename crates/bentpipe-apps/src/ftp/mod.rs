@@ -112,7 +112,7 @@ impl FtpSpec {
 
     fn bytes_in_all(&self) -> Option<u64> {
         let sessions = self.bytes.checked_mul(u64::from(self.files))?.checked_mul(u64::from(self.sessions))?;
-        (sessions <= i64::MAX as u64).then_some(sessions)
+        (sessions <= FILE_BYTES_MAX).then_some(sessions)
     }
 }
 
@@ -121,9 +121,11 @@ fn bytes_of_name(name: &str) -> Option<u64> {
     let name = name.strip_prefix("./").unwrap_or(name).trim_start_matches('/');
     let digits = name.strip_suffix(".bin")?;
     let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    digits.parse().ok().filter(|bytes| is_number && *bytes <= i64::MAX as u64)
+    digits.parse().ok().filter(|bytes| is_number && *bytes <= FILE_BYTES_MAX)
 }
 
+/// Far enough from the end of the numbers that no offset overflows.
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Sessions that a server serves at once, and a client may ask for.
 const SESSIONS_MAX: u32 = 256;
 

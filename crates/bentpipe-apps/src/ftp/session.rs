@@ -1,7 +1,7 @@
 //! One session of the FTP server: its control connection and the data connection it may have.
 
-use super::bytes_of_name;
 use super::command::Command;
+use super::{FILE_BYTES_MAX, bytes_of_name};
 use crate::line::LineBuffer;
 use crate::outbox::Outbox;
 use crate::progress::{Arrivals, Stall};
@@ -219,12 +219,12 @@ impl Session {
             Command::Mdtm(name) => {
                 self.reply_if(bytes_of_name(&name).is_some(), "213 19700101000000", NO_SUCH_FILE);
             }
-            Command::Rest(offset) => match offset.trim().parse() {
-                Ok(offset) => {
+            Command::Rest(offset) => match offset.trim().parse::<u64>() {
+                Ok(offset) if offset <= FILE_BYTES_MAX => {
                     self.restart = offset;
                     self.reply(&format!("350 The next transfer begins at {offset}."));
                 }
-                Err(_) => self.reply("501 REST needs an offset in bytes."),
+                _ => self.reply("501 REST needs an offset in bytes."),
             },
             Command::Pasv => {
                 self.open_passive(now, sockets, shared, false);

@@ -172,11 +172,11 @@ impl World {
                 }
             }
             let done = |wanted| self.programs.iter().filter(|(host, _)| *host == wanted).all(|(_, p)| p.is_done());
-            let failed = self
-                .programs
-                .iter()
-                .any(|(host, p)| *host == CLIENT && matches!(p.report(self.net.now).status, Status::Failed(_)));
-            if done(CLIENT) && (failed || done(SERVER)) {
+            let failed = || {
+                let mut clients = self.programs.iter().filter(|(host, _)| *host == CLIENT);
+                clients.any(|(_, p)| matches!(p.report(self.net.now).status, Status::Failed(_)))
+            };
+            if done(CLIENT) && (done(SERVER) || failed()) {
                 return;
             }
             let timers = self.programs.iter().filter_map(|(_, program)| program.next_wake());
@@ -243,15 +243,14 @@ impl Net {
     }
 
     fn is_black(&self, connection: usize) -> bool {
-        let ends = self.sockets.iter().filter_map(|socket| match socket {
-            Socket::Stream(stream) if stream.connection == connection => Some(stream),
-            _ => None,
-        });
-        let mut ends = ends;
-        ends.any(|end| {
-            let hit = |f: &Fault| f.connection == connection && f.to == end.host && f.after <= end.delivered;
-            self.faults.iter().any(|f| f.kind == FaultKind::Blackhole && hit(f))
-        })
+        let black = |f: &&Fault| f.connection == connection && f.kind == FaultKind::Blackhole;
+        let reached = |f: &Fault| {
+            self.sockets.iter().any(|socket| match socket {
+                Socket::Stream(end) => end.connection == connection && end.host == f.to && end.delivered >= f.after,
+                _ => false,
+            })
+        };
+        self.faults.iter().filter(black).any(|f| f.after == 0 || reached(f))
     }
 
     fn happen(&mut self, event: Event) {

@@ -51,7 +51,7 @@ pub fn say(channel: usize, text: &str) -> Act {
 }
 
 impl Script {
-    pub fn new(peer: IpAddr, acts: Vec<Act>) -> (Box<dyn App>, Heard) {
+    pub fn program(peer: IpAddr, acts: Vec<Act>) -> (Box<dyn App>, Heard) {
         let heard = Heard::default();
         let script = Script {
             peer,
@@ -87,7 +87,8 @@ impl Script {
             Act::Open(port) => {
                 let to = SocketAddr::new(self.peer, *port);
                 let socket = *self.opening.get_or_insert_with(|| sockets.connect(to).expect("scripts connect"));
-                let open = sockets.connection(socket).expect("a script's peer accepts") == Connection::Open;
+                // A channel that failed to open has ended.
+                let open = sockets.connection(socket) != Ok(Connection::Opening);
                 if open {
                     self.opening = None;
                     self.open(socket);

@@ -57,18 +57,18 @@ fn the_published_numbers_are_in_the_files() {
     let config = |name: &str| named(name).unwrap().unwrap().config().unwrap();
     // (link, forward bit/s, return bit/s, round trip in ms)
     for (name, forward, back, round_trip) in [
-        ("acts-t1", 1_536_000, 1_536_000, 500),           // KRUSE-P1, P2
-        ("acts-384k", 384_000, 384_000, 500),             // KRUSE-P1
-        ("acts-64k", 64_000, 64_000, 500),                // KRUSE-P1
-        ("acts-isdn-bri", 128_000, 128_000, 500),         // NTIA-4.P1
-        ("acts-frame-relay", 64_000, 64_000, 600),        // NTIA-5.5, each of 24 channels
-        ("inmarsat-b", 64_000, 64_000, 884),              // CG-T1
-        ("inmarsat-mini-m", 2_400, 2_400, 884),           // CG-P
-        ("italsat-2m", 2_000_000, 2_000_000, 520),        // CNIT-P1
-        ("isdn-512k", 512_000, 512_000, 30),              // CNIT-P1
-        ("iperspace", 4_000_000, 128_000, 385),           // HB-P1, HB-2
-        ("geo-two-way", 2_000_000, 512_000, 480),         // HB-1, HB-18
-        ("direcpc", 400_000, 28_800, 340),                // HB-18
+        ("acts-t1", 1_536_000, 1_536_000, 500),    // KRUSE-P1, P2
+        ("acts-384k", 384_000, 384_000, 500),      // KRUSE-P1
+        ("acts-64k", 64_000, 64_000, 500),         // KRUSE-P1
+        ("acts-isdn-bri", 128_000, 128_000, 500),  // NTIA-4.P1
+        ("acts-frame-relay", 64_000, 64_000, 600), // NTIA-5.5, each of 24 channels
+        ("inmarsat-b", 64_000, 64_000, 884),       // CG-T1
+        ("inmarsat-mini-m", 2_400, 2_400, 884),    // CG-P
+        ("italsat-2m", 2_000_000, 2_000_000, 520), // CNIT-P1
+        ("isdn-512k", 512_000, 512_000, 30),       // CNIT-P1
+        ("iperspace", 4_000_000, 128_000, 385),    // HB-P1, HB-2
+        ("geo-two-way", 2_000_000, 512_000, 480),  // HB-1, HB-18
+        ("direcpc", 400_000, 28_800, 340),         // HB-18
     ] {
         let config = config(name);
         let rates = (config.forward.rate.highest().bps, config.back.rate.highest().bps);
@@ -109,9 +109,9 @@ fn a_ping_over_iperspace_takes_a_little_less_than_400_ms() {
 #[test]
 fn calls_take_as_long_to_set_up_as_published() {
     for (name, ms) in [
-        ("inmarsat-b", 17_000),       // CG-T1
-        ("inmarsat-mini-m", 50_730),  // CG-T2, the sum of its parts
-        ("acts-isdn-bri", 5_000),     // NTIA-5.4
+        ("inmarsat-b", 17_000),      // CG-T1
+        ("inmarsat-mini-m", 50_730), // CG-T2, the sum of its parts
+        ("acts-isdn-bri", 5_000),    // NTIA-5.4
     ] {
         let circuit = named(name).unwrap().unwrap().config().unwrap().circuit.unwrap();
         assert_eq!(circuit.stages.iter().map(|stage| stage.time.ns).sum::<u64>(), ms * 1_000_000, "{name}");

@@ -205,12 +205,12 @@ fn a_lost_call_is_not_redialled_for_nothing() {
 fn a_refused_set_up_is_tried_again_and_charged_while_it_lasts() {
     let text = NOISY.replace("gap = '10 s'", "gap = '1 s'") + "charged_from = 'call'\n";
     let mut link = link(&text);
-    // The first ratio is good until 1 s: refused at 2, 4, 6, 8 and 10 s, connected at 12 s; the burst is over at 11 s.
-    let arrivals = run(&mut link, &burst(s(0), HUB, 0, 1, 10), s(13));
-    assert_eq!(changes(&link).iter().filter(|(_, text)| text.contains("refused")).count(), 5);
-    assert_eq!(changes(&link).iter().find(|(_, text)| *text == "up"), None, "at 12 s the next burst has begun");
-    assert_eq!(arrivals, []);
-    assert_eq!(circuit(&link).counters(s(12)).on_air, Duration::from_secs(12));
+    // Bursts from 1 to 11 and from 12 to 22 s: refused at 2, 4, … 20 s, connected at 22 s.
+    let arrivals = run(&mut link, &burst(s(0), HUB, 0, 1, 100), s(23));
+    assert_eq!(changes(&link).iter().filter(|(_, text)| text.contains("refused")).count(), 10);
+    assert_eq!(changes(&link).last(), Some(&(22_000, "up")));
+    assert_eq!(times(&arrivals, TERMINAL)[&0].ns, s(22).ns + 262_500_000);
+    assert_eq!(circuit(&link).counters(s(23)).on_air, Duration::from_secs(23));
 }
 
 #[test]
@@ -223,9 +223,11 @@ fn a_set_up_that_takes_no_time_waits_for_the_noise_to_change() {
         assert_eq!(circuit(&link).counters(s(29)).calls_lost, 2, "one cut at 13 s, one set-up refused at 14 s");
     }
     // It never gets better: the packet waits, and nobody need wake the link.
-    let mut link = link(&NOISY.replace("background = 0.0", "background = 1e-1").replace("time = '2 s'", "time = '0 s'"));
+    let mut link =
+        link(&NOISY.replace("background = 0.0", "background = 1e-1").replace("time = '2 s'", "time = '0 s'"));
     run(&mut link, &at(&[s(0)]), s(1000));
-    let text = "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nnoise = 0.1\n[circuit]\ngives_up = { above = 1e-3, after = '1 s' }";
+    let text =
+        "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nnoise = 0.1\n[circuit]\ngives_up = { above = 1e-3, after = '1 s' }";
     let mut link = Link::new(&file(text).config().unwrap(), 1, Seed(1));
     run(&mut link, &at(&[s(0)]), s(1000));
     assert_eq!(link.next_wake(), None);

@@ -163,10 +163,7 @@ fn the_default_queue_is_the_bandwidth_delay_product_or_ten_packets() {
     );
     let steps = "rate_schedule.steps = [{ at = '0 s', rate = '1 Mbit/s' }, { at = '9 s', rate = '8 Mbit/s' }]";
     assert_eq!(queue(&format!("{steps}\none_way_delay = '250 ms'")).0, QueueLimit::Bytes(500_000));
-    assert_eq!(
-        queue("carries = 'ethernet'\nrate = '1 kbit/s'\none_way_delay = '1 ms'").0,
-        QueueLimit::Bytes(15_180)
-    );
+    assert_eq!(queue("carries = 'ethernet'\nrate = '1 kbit/s'\none_way_delay = '1 ms'").0, QueueLimit::Bytes(15_180));
     assert_eq!(queue("mtu = '500 B'\nrate = '2400 bit/s'\none_way_delay = '1 ms'").0, QueueLimit::Bytes(5_000));
 }
 

@@ -10,6 +10,7 @@ use bentpipe_link::queue::QueueLimit;
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::BitErrorRatio;
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use toml::Table;
 
 /// The file's link with one `--set` after the other on top.
@@ -128,7 +129,7 @@ fn overrides_need_a_key_and_take_strings_without_quotes() {
     for (text, key, value) in [
         ("one_way_delay=250 ms", "one_way_delay", "\"250 ms\""),
         (" forward.rate = 2 Mbit/s ", "forward", "{ rate = \"2 Mbit/s\" }"),
-        ("noise=1e-6", "noise", "1e-6"),
+        ("noise=1e-6", "noise", "0.000001"),
         ("queue.packets=20", "queue", "{ packets = 20 }"),
         ("rate=\"1 kbit/s\"", "rate", "\"1 kbit/s\""),
         ("title=a=b", "title", "\"a=b\""),
@@ -152,78 +153,174 @@ fn a_mistake_names_key_line_and_what_is_allowed() {
         ("rate = '2 Mb'\none_way_delay = '1 ms'\n", "rate", Some(1), &["\"2 Mb\"", "allowed", "Mbit/s"]),
         ("rate = '2 Mbit/s'\none_way_delay = '250'\n", "one_way_delay", Some(2), &["\"250\"", "ns, us, ms"]),
         ("rate = '1,5 Mbit/s'\none_way_delay = '1 ms'\n", "rate", Some(1), &["\"1,5 Mbit/s\" is not a rate"]),
-        ("rate = '0 bit/s'\none_way_delay = '1 ms'\n", "rate", Some(1), &["0 bit/s carries nothing", "1 bit/s or more"]),
-        ("[forward]\nrate = '0 bit/s'\n[return]\nrate = '1 bit/s'\n", "forward.one_way_delay", Some(1), &["missing"]),
-        ("one_way_delay = '1 ms'\n[forward]\nrate = '0 bit/s'\n[return]\nrate = '1 bit/s'\n", "forward.rate", Some(3), &[
-            "1 bit/s or more",
-        ]),
+        (
+            "rate = '0 bit/s'\none_way_delay = '1 ms'\n",
+            "rate",
+            Some(1),
+            &["0 bit/s carries nothing", "1 bit/s or more"],
+        ),
+        (
+            "[forward]\nrate = '1 bit/s'\n[return]\none_way_delay = '1 s'\n",
+            "forward.one_way_delay",
+            Some(1),
+            &["missing"],
+        ),
+        (
+            "one_way_delay = '1 ms'\n[forward]\nrate = '0 bit/s'\n[return]\nrate = '1 bit/s'\n",
+            "forward.rate",
+            Some(3),
+            &["1 bit/s or more"],
+        ),
         ("speed = '1 Mbit/s'\n", "speed", Some(1), &["unknown", "speed", "rate", "one_way_delay", "circuit"]),
         ("[forward]\nrate = '1 Mbit/s'\ndelay = '1 ms'\n", "forward.delay", Some(3), &["unknown", "one_way_delay"]),
         ("forward = 3\n", "forward", Some(1), &["must be a table", "[forward]"]),
-        ("rate = '1 Mbit/s'\nbundle = { channels = 2, rate = '1 kbit/s' }\none_way_delay = '1 ms'\n", "rate", Some(1), &[
-            "only one of rate, rate_schedule and bundle",
-        ]),
-        ("bundle = { channels = 0, rate = '1 kbit/s' }\none_way_delay = '1 ms'\n", "bundle.channels", Some(1), &[
-            "1 to 4096",
-        ]),
+        (
+            "rate = '1 Mbit/s'\nbundle = { channels = 2, rate = '1 kbit/s' }\none_way_delay = '1 ms'\n",
+            "rate",
+            Some(1),
+            &["only one of rate, rate_schedule and bundle"],
+        ),
+        (
+            "bundle = { channels = 0, rate = '1 kbit/s' }\none_way_delay = '1 ms'\n",
+            "bundle.channels",
+            Some(1),
+            &["1 to 4096"],
+        ),
         ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nmtu = '20 B'\n", "mtu", Some(3), &["20 B", "68 B", "65535 B"]),
         ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nmtu = 1500\n", "mtu", Some(3), &["number and B, kB"]),
         ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nnoise = 0.7\n", "noise.ratio", Some(3), &["0.7", "0 to 0.5"]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nnoise = { ratio = 1e-6, burst = 1e-3 }\n", "noise", Some(3), &[
-            "allowed: ratio; or background, burst, duration and gap; or profile and dwell; or steps",
-        ]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nnoise.profile = 'hail'\n", "noise.profile", Some(3), &[
-            "hail", "thunderstorm", "wander",
-        ]),
-        ("one_way_delay = '1 ms'\n[rate_schedule]\nsteps = [\n{ at = '0 s', rate = '1 Mbit/s' },\n\
-          { at = '5 s', rate = '1 Mbit/s' },\n{ at = '5 s', rate = '2 Mbit/s' }]\n", "rate_schedule.steps.2.at", Some(6), &[
-            "5 s is not after the step before", "must rise",
-        ]),
-        ("one_way_delay = '1 ms'\n[rate_schedule]\nsteps = [{ at = '1 s', rate = '1 Mbit/s' }]\n",
-         "rate_schedule.steps.0.at", Some(3), &["must start at \"0 s\""]),
-        ("one_way_delay = '1 ms'\n[rate_schedule]\nrepeat = '1 s'\nsteps = [{ at = '0 s', rate = '0 bit/s' }]\n",
-         "rate_schedule.steps", Some(4), &["every rate is 0"]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[noise]\nrepeat = '1 s'\nsteps = [{ at = '0 s', ratio = 0.1 },\n\
-          { at = '2 s', ratio = 0.2 }]\n", "noise.repeat", Some(4), &["1 s ends before the last step starts (2 s)"]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nqueue = { bytes = '500 B' }\n", "queue.bytes", Some(3), &[
-            "500 B does not hold one packet", "1500 B or more",
-        ]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nqueue = { bytes = '9 kB', packets = 3 }\n", "queue", Some(3), &[
-            "either bytes or packets",
-        ]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nqueue = { packets = 0 }\n", "queue.packets", Some(3), &["1 or more"]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nloss = '101 %'\n", "loss.share", Some(3), &["\"101 %\"", "0 to 100"]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nloss = { share = '90 %', burst = 2.0 }\n", "loss.burst", Some(3), &[
-            "90 %", "allowed: 9",
-        ]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nframing = 'slip'\n", "framing", Some(3), &[
-            "slip", "ppp", "async-ppp", "ethernet", "frame-relay",
-        ]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nframing = { type = 'ppp', fcs_bytes = 3 }\n", "framing.fcs_bytes",
-         Some(3), &["3 is out of range", "2, 4"]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\nframing = { type = 'ethernet', fcs_bytes = 4 }\n", "framing",
-         Some(3), &["unknown", "fcs_bytes", "preamble_and_gap", "minimum"]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[framing]\ntype = 'frame-relay'\n\
-          trunk = { payload = '0 B', overhead = '8 B' }\n", "framing.trunk.payload", Some(5), &["1 B to 65535 B"]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[[outages]]\nat = '1 s'\nlasts = '9 s'\nevery = '9 s'\n",
-         "outages.0.every", Some(6), &["longer than the outage lasts"]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[circuit]\nstages = [{ name = 'a', time = '1 s' }]\n\
-          charged_from = 'b'\n", "circuit.charged_from", Some(5), &["no stage \"b\"", "allowed: a"]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[circuit]\ncost_per_minute = -1.0\n", "circuit.cost_per_minute",
-         Some(4), &["0 or more"]),
-        ("rate = '1 Mbit/s'\none_way_delay = '1 ms'\ncarries = 'atm'\n", "carries", Some(3), &["atm", "ip", "ethernet"]),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nnoise = { ratio = 1e-6, burst = 1e-3 }\n",
+            "noise",
+            Some(3),
+            &["allowed: ratio; or background, burst, duration and gap; or profile and dwell; or steps"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nnoise.profile = 'hail'\n",
+            "noise.profile",
+            Some(3),
+            &["hail", "thunderstorm", "wander"],
+        ),
+        (
+            "one_way_delay = '1 ms'\n[rate_schedule]\nsteps = [\n{ at = '0 s', rate = '1 Mbit/s' },\n\
+          { at = '5 s', rate = '1 Mbit/s' },\n{ at = '5 s', rate = '2 Mbit/s' }]\n",
+            "rate_schedule.steps.2.at",
+            Some(6),
+            &["5 s is not after the step before", "must rise"],
+        ),
+        (
+            "one_way_delay = '1 ms'\n[rate_schedule]\nsteps = [{ at = '1 s', rate = '1 Mbit/s' }]\n",
+            "rate_schedule.steps.0.at",
+            Some(3),
+            &["must start at \"0 s\""],
+        ),
+        (
+            "one_way_delay = '1 ms'\n[rate_schedule]\nrepeat = '1 s'\nsteps = [{ at = '0 s', rate = '0 bit/s' }]\n",
+            "rate_schedule.steps",
+            Some(4),
+            &["every rate is 0"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[noise]\nrepeat = '1 s'\nsteps = [{ at = '0 s', ratio = 0.1 },\n\
+          { at = '2 s', ratio = 0.2 }]\n",
+            "noise.repeat",
+            Some(4),
+            &["1 s ends before the last step starts (2 s)"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nqueue = { bytes = '500 B' }\n",
+            "queue.bytes",
+            Some(3),
+            &["500 B does not hold one packet", "1500 B or more"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nqueue = { bytes = '9 kB', packets = 3 }\n",
+            "queue",
+            Some(3),
+            &["either bytes or packets"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nqueue = { packets = 0 }\n",
+            "queue.packets",
+            Some(3),
+            &["1 or more"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nloss = '101 %'\n",
+            "loss.share",
+            Some(3),
+            &["\"101 %\"", "0 to 100"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nloss = { share = '90 %', burst = 2.0 }\n",
+            "loss.burst",
+            Some(3),
+            &["90 %", "allowed: 9"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nframing = 'slip'\n",
+            "framing.type",
+            Some(3),
+            &["slip", "ppp", "async-ppp", "ethernet", "frame-relay"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nframing = { type = 'ppp', fcs_bytes = 3 }\n",
+            "framing.fcs_bytes",
+            Some(3),
+            &["3 is out of range", "2, 4"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nframing = { type = 'ethernet', fcs_bytes = 4 }\n",
+            "framing",
+            Some(3),
+            &["unknown", "fcs_bytes", "preamble_and_gap", "minimum"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[framing]\ntype = 'frame-relay'\n\
+          trunk = { payload = '0 B', overhead = '8 B' }\n",
+            "framing.trunk.payload",
+            Some(5),
+            &["1 B to 65535 B"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[[outages]]\nat = '1 s'\nlasts = '9 s'\nevery = '9 s'\n",
+            "outages.0.every",
+            Some(6),
+            &["longer than the outage lasts"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[circuit]\nstages = [{ name = 'a', time = '1 s' }]\n\
+          charged_from = 'b'\n",
+            "circuit.charged_from",
+            Some(5),
+            &["no stage \"b\"", "allowed: a"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[circuit]\ncost_per_minute = -1.0\n",
+            "circuit.cost_per_minute",
+            Some(4),
+            &["0 or more"],
+        ),
+        (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\ncarries = 'atm'\n",
+            "carries",
+            Some(3),
+            &["atm", "ip", "ethernet"],
+        ),
         ("rate = '1 Mbit/s'\none_way_delay 1 ms\n", "", Some(2), &["not TOML"]),
     ];
+    let mut wrong = Vec::new();
     for (text, key, line, words) in table {
         let problem = LinkFile::parse("test", "test.toml", text).expect_err(text);
-        assert_eq!((problem.key.as_str(), problem.line), (*key, *line), "{problem}\n{text}");
         let shown = problem.to_string();
-        for word in *words {
-            assert!(shown.contains(word), "{shown:?} does not say {word:?}\n{text}");
-        }
         let place = line.map_or("test.toml: ".to_owned(), |line| format!("test.toml:{line}: "));
-        assert!(shown.starts_with(&place) && !shown.contains('\n'), "{shown}");
+        let says = words.iter().all(|word| shown.contains(word));
+        let placed = (problem.key.as_str(), problem.line) == (*key, *line) && shown.starts_with(&place);
+        if !placed || !says || shown.contains('\n') {
+            wrong.push(format!("{shown}\n  expected {key:?} at {line:?} with {words:?}"));
+        }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
@@ -247,15 +344,17 @@ fn values_carry_their_provenance() {
         "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nframing = { type = 'ppp', fcs_bytes = 4 }\n\
          [sources]\nrate = 'Table 1'\n'framing.type' = 'RFC 1662'\n[assumptions]\nframing = 'a guess'\n",
     );
-    let found: Vec<_> =
-        file.provenance().into_iter().map(|p| (p.key, p.value, p.source, p.assumed)).collect();
+    let found: Vec<_> = file.provenance().into_iter().map(|p| (p.key, p.value, p.source, p.assumed)).collect();
     let row = |key: &str, value: &str, source: &str, assumed| (key.into(), value.into(), source.into(), assumed);
-    assert_eq!(found, [
-        row("rate", "1 Mbit/s", "Table 1", false),
-        row("one_way_delay", "1 ms", "", false),
-        row("framing.type", "ppp", "RFC 1662", false),
-        row("framing.fcs_bytes", "4", "a guess", true),
-    ]);
+    assert_eq!(
+        found,
+        [
+            row("rate", "1 Mbit/s", "Table 1", false),
+            row("one_way_delay", "1 ms", "", false),
+            row("framing.type", "ppp", "RFC 1662", false),
+            row("framing.fcs_bytes", "4", "a guess", true),
+        ]
+    );
 }
 
 /// Something between noise and a link file: keys and values of the format, put together at random.
@@ -274,12 +373,18 @@ fn lines() -> impl Strategy<Value = String> {
         "\\[\\{ at = '[0-9] s', (rate = '[0-9] bit/s'|ratio = 0\\.[0-9]|lasts = '[0-9]{1,20} s') \\}\\]",
         "\\PC{0,12}",
     ];
-    let line = (key, value).prop_map(|(key, value)| if key.starts_with('[') { key } else { format!("{key} = {value}") });
+    let line =
+        (key, value).prop_map(|(key, value)| if key.starts_with('[') { key } else { format!("{key} = {value}") });
     prop::collection::vec(line, 0..8).prop_map(|lines| lines.join("\n"))
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn no_text_makes_the_parser_panic(text in prop_oneof!["\\PC{0,80}", "[ -~\n]{0,120}", lines()]) {

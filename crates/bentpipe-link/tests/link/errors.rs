@@ -36,12 +36,7 @@ fn assert_binomial(found: u64, trials: u64, p: f64, what: &str) {
 #[test]
 fn packet_errors_follow_the_framed_length() {
     let packets = 5000;
-    for (framing, bits) in [
-        ("none", 8000),
-        ("ppp", 1007 * 8),
-        ("ethernet", 1038 * 8),
-        ("frame-relay", 1007 * 8),
-    ] {
+    for (framing, bits) in [("none", 8000), ("ppp", 1007 * 8), ("ethernet", 1038 * 8), ("frame-relay", 1007 * 8)] {
         for ratio in [1e-6, 1e-5, 1e-4] {
             let mut link = link_with(&format!("{FAST}framing = '{framing}'\nnoise = {ratio:e}\n"), 1, 7);
             let arrivals = run(&mut link, &steady(packets), s(100));

@@ -1,0 +1,212 @@
+//! A running emulation: sites, links between them, programs inside.
+
+use crate::clock::Clock;
+use crate::namespace::{Namespace, NamespaceError, Privilege};
+use crate::pcap::Capture;
+use crate::port::{ETHERNET_HEADER, PacketPort};
+use crate::pump::{Pump, PumpControl, PumpLink, PumpOutcome, PumpPort};
+use crate::sites::{SiteError, Sites, port_device};
+use crate::spawn::{CommandSpec, Spawner};
+use crate::tap::Tap;
+use crate::tcp_stack::{HeldSetting, window_limits};
+use crate::topology::{LinkSpec, Plan, PlanError, Role};
+use bentpipe_link::config::LinkConfig;
+use bentpipe_link::link::Link;
+use bentpipe_link::seed::Seed;
+use bentpipe_link::stack::TcpConfig;
+use bentpipe_link::time::Duration;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// What to emulate.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// Links with their models.
+    pub links: Vec<(LinkSpec, LinkConfig)>,
+    /// Roles other than the usual.
+    pub roles: BTreeMap<String, Role>,
+    /// TCP settings by site.
+    pub tcp: BTreeMap<String, TcpConfig>,
+    /// Seed of every random stream.
+    pub seed: u64,
+    /// Where to write a capture.
+    pub capture: Option<PathBuf>,
+    /// Text of the programs' /etc/resolv.conf, if not the machine's.
+    pub resolver: Option<String>,
+}
+
+/// Sites and links that run until [`Emulation::finish`] (or until this process ends).
+pub struct Emulation {
+    /// Addresses and routes.
+    pub plan: Plan,
+    sites: Sites,
+    spawner: Spawner,
+    control: Arc<PumpControl>,
+    clock: Clock,
+    pump: Option<JoinHandle<PumpOutcome>>,
+    capture: Option<Capture>,
+}
+
+/// What an emulation leaves.
+pub struct EmulationOutcome {
+    /// What the pump saw.
+    pub pump: PumpOutcome,
+    /// Packets left out of the capture because the disk was too slow; or why the capture is broken.
+    pub capture: Option<io::Result<u64>>,
+}
+
+/// Why an emulation could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum EmulationError {
+    /// The links make no network.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A site could not be built.
+    #[error(transparent)]
+    Site(#[from] SiteError),
+    /// A port could not be opened.
+    #[error("cannot open a packet socket: {0}")]
+    Port(NamespaceError),
+    /// The capture could not be created.
+    #[error("cannot write {0}: {1}")]
+    Capture(PathBuf, io::Error),
+    /// Something else the kernel refused.
+    #[error("cannot start the emulator: {0}")]
+    Start(io::Error),
+}
+
+/// From this rate up a link gets a large ring and many buffers.
+const FAST_LINK_BPS: u64 = 100_000_000;
+const RING_BYTES_FAST: usize = 64 << 20;
+const RING_BYTES_USUAL: usize = 8 << 20;
+const BUFFERS_FAST: usize = 49_152;
+const BUFFERS_USUAL: usize = 1_024;
+
+impl Emulation {
+    /// Builds the sites and starts to move packets.
+    pub fn start(setup: &Setup, privilege: Privilege) -> Result<Emulation, EmulationError> {
+        let specs: Vec<LinkSpec> = setup.links.iter().map(|(spec, _)| spec.clone()).collect();
+        let plan = Plan::new(&specs, &setup.roles)?;
+        let sites = Sites::build(&plan, &setup.tcp)?;
+        let spawner = Spawner::start(privilege, &plan.hosts_file(), setup.resolver.as_deref())
+            .map_err(EmulationError::Start)?;
+        let mut interfaces = Vec::new();
+        let mut links = Vec::new();
+        let mut buffers = 0;
+        for ((spec, config), link) in setup.links.iter().zip(&plan.links) {
+            let fast = is_fast(config);
+            buffers += if fast { BUFFERS_FAST } else { BUFFERS_USUAL };
+            let mut ports = Vec::new();
+            for (site, interface) in &link.ports {
+                let capture_interface = interfaces.len() as u32;
+                interfaces.push(format!("{}/{}", plan.sites[*site].name, spec.name));
+                let socket = sites
+                    .engine
+                    .run(|| {
+                        let ring = if fast { RING_BYTES_FAST } else { RING_BYTES_USUAL };
+                        let frame = config.mtu as usize + ETHERNET_HEADER + 4;
+                        PacketPort::open(&port_device(*site, *interface), frame, ring)
+                    })
+                    .map_err(EmulationError::Port)?;
+                let addresses =
+                    plan.sites[*site].interfaces.iter().filter_map(|i| i.address.map(IpAddr::V4)).collect();
+                let limits = setup.tcp.get(&plan.sites[*site].name).map(window_limits).unwrap_or_default();
+                let mtu = config.mtu as usize;
+                ports.push(PumpPort { socket, tap: Tap::new(addresses, limits), mtu, capture_interface });
+            }
+            let seed = Seed(setup.seed).child(&format!("links/{}", spec.name));
+            let link = Link::new(config, spec.sites.len() - 1, seed);
+            links.push(PumpLink { link, ports, carries_ethernet: config.carries_ethernet });
+        }
+        let capture = match &setup.capture {
+            None => None,
+            Some(path) => {
+                let capture = Capture::create(path, &interfaces);
+                Some(capture.map_err(|error| EmulationError::Capture(path.clone(), error))?)
+            }
+        };
+        let mut pump =
+            Pump::new(links, buffers, capture.as_ref().map(Capture::sink)).map_err(EmulationError::Start)?;
+        let control = pump.control();
+        let clock = pump.restart_clock();
+        let pump = std::thread::Builder::new()
+            .name("pump".into())
+            .spawn(move || pump.run())
+            .map_err(EmulationError::Start)?;
+        Ok(Emulation { plan, sites, spawner, control, clock, pump: Some(pump), capture })
+    }
+
+    /// Model time.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// The running pump's handle.
+    #[must_use]
+    pub fn control(&self) -> &PumpControl {
+        &self.control
+    }
+
+    /// The namespace of a site.
+    #[must_use]
+    pub fn namespace(&self, site: usize) -> &Namespace {
+        &self.sites.namespaces[site]
+    }
+
+    /// The TCP settings of a site as its kernel took them.
+    #[must_use]
+    pub fn held_settings(&self, site: usize) -> &[HeldSetting] {
+        &self.sites.held[site]
+    }
+
+    /// Starts a program in a site; it finds every site's address in `BENTPIPE_NAME`.
+    pub fn spawn(&self, site: usize, mut spec: CommandSpec) -> io::Result<Child> {
+        spec.environment.extend(self.site_variables());
+        self.spawner.spawn(&self.sites.namespaces[site], spec)
+    }
+
+    /// `BENTPIPE_NAME=address` of every site.
+    fn site_variables(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        self.plan.sites.iter().enumerate().filter_map(|(number, site)| {
+            let name: String =
+                site.name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
+            let address: Ipv4Addr = self.plan.address(number)?;
+            Some((format!("BENTPIPE_{name}"), address.to_string()))
+        })
+    }
+
+    /// Ends the programs, then the links, and says what happened.
+    pub fn finish(mut self) -> EmulationOutcome {
+        self.control.stop();
+        let pump = self.pump.take().map(JoinHandle::join);
+        let pump = match pump {
+            Some(Ok(outcome)) => outcome,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => unreachable!("the pump is only taken here"),
+        };
+        let capture = self.capture.take().map(Capture::finish);
+        EmulationOutcome { pump, capture }
+    }
+}
+
+impl Drop for Emulation {
+    fn drop(&mut self) {
+        self.control.stop();
+        if let Some(pump) = self.pump.take() {
+            let _ = pump.join();
+        }
+    }
+}
+
+fn is_fast(config: &LinkConfig) -> bool {
+    [&config.forward, &config.back].iter().any(|direction| {
+        let bps = direction.rate.highest().bps.saturating_mul(direction.channels as u64);
+        bps >= FAST_LINK_BPS && direction.medium.one_way_delay < Duration::from_secs(10)
+    })
+}
