@@ -21,14 +21,24 @@ impl Clock {
         Instant { ns: monotonic_ns().saturating_sub(self.start_ns) }
     }
 
-    /// What must be subtracted from a real-time stamp (nanoseconds since 1970) to get model time. The two clocks are
-    /// read around each other, so it is right to the time that takes.
+    /// What must be subtracted from a real-time stamp (nanoseconds since 1970) to get model time, right to about a tenth
+    /// of a microsecond. `None` when the thread was interrupted between the two readings: keep the value from before.
     #[must_use]
-    pub fn real_time_offset(&self) -> u64 {
+    pub fn real_time_offset(&self) -> Option<u64> {
+        const READINGS_APART_NS: u64 = 250;
         let before = monotonic_ns();
         let real = real_ns();
         let after = monotonic_ns();
-        real.saturating_sub(before + (after - before) / 2).saturating_add(self.start_ns)
+        let apart = after - before;
+        (apart <= READINGS_APART_NS).then(|| real.saturating_sub(before + apart / 2).saturating_add(self.start_ns))
+    }
+
+    /// The same, tried until it succeeds; on a machine with a slow clock, the best of many readings.
+    #[must_use]
+    pub fn first_real_time_offset(&self) -> u64 {
+        const TRIES: usize = 1_000;
+        let best = (0..TRIES).find_map(|_| self.real_time_offset());
+        best.unwrap_or_else(|| real_ns().saturating_sub(monotonic_ns()).saturating_add(self.start_ns))
     }
 
     /// Sleeps until model time `due` at the latest; may return early.

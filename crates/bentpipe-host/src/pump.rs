@@ -211,7 +211,7 @@ impl Pump {
             next_packet_id: 0,
             next_sample: Instant::ZERO,
             sample_every: SAMPLE_EVERY,
-            real_offset: clock.real_time_offset(),
+            real_offset: clock.first_real_time_offset(),
             long_frame: vec![0; 1 << 18],
             scratch: Vec::with_capacity(frame_bytes),
             watched,
@@ -227,6 +227,7 @@ impl Pump {
     /// Starts the clock again: model time is zero now.
     pub fn restart_clock(&mut self) -> Clock {
         self.clock = Clock::start();
+        self.real_offset = self.clock.first_real_time_offset();
         self.clock
     }
 
@@ -235,7 +236,7 @@ impl Pump {
         raise_priority();
         while !self.control.stop.load(Ordering::Acquire) {
             let now = self.clock.now();
-            self.real_offset = self.clock.real_time_offset();
+            self.real_offset = self.clock.real_time_offset().unwrap_or(self.real_offset);
             for i in 0..self.links.len() {
                 self.take_arrivals(i, now);
                 self.drive(i, now);
