@@ -4,12 +4,34 @@ fn main() {
     let p = acquire_privilege().unwrap();
     println!("{p:?}");
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let config = catalogue::named(&args[0]).unwrap().unwrap().with(catalogue::parse_override(&args[1]).unwrap()).unwrap();
-    let spec = LinkSpec { name: "sat".into(), sites: vec!["hub".into(), "terminal".into()], carries_ethernet: config.carries_ethernet, mtu: config.mtu };
+    let config =
+        catalogue::named(&args[0]).unwrap().unwrap().with(catalogue::parse_override(&args[1]).unwrap()).unwrap();
+    let spec = LinkSpec {
+        name: "sat".into(),
+        sites: vec!["hub".into(), "terminal".into()],
+        carries_ethernet: config.carries_ethernet,
+        mtu: config.mtu,
+    };
     let setup = Setup { links: vec![(spec, config)], seed: 1, ..Default::default() };
     let e = Emulation::start(&setup, p).unwrap();
-    let mut c = e.spawn(1, CommandSpec { argv: args[2..].iter().map(|s| s.into()).collect(), environment: vec![], output: Output::Inherit, own_group: false }).unwrap();
+    let mut c = e
+        .spawn(
+            1,
+            CommandSpec {
+                argv: args[2..].iter().map(|s| s.into()).collect(),
+                environment: vec![],
+                output: Output::Inherit,
+                own_group: false,
+            },
+        )
+        .unwrap();
     println!("{:?}", c.wait());
     let o = e.finish();
-    println!("packets {} p50 {:?} p99 {:?} worst {:?}", o.pump.lateness.packets(), o.pump.lateness.quantile(0.5), o.pump.lateness.quantile(0.99), o.pump.lateness.worst().first());
+    println!(
+        "packets {} p50 {:?} p99 {:?} worst {:?}",
+        o.pump.lateness.packets(),
+        o.pump.lateness.quantile(0.5),
+        o.pump.lateness.quantile(0.99),
+        o.pump.lateness.worst().first()
+    );
 }

@@ -93,8 +93,8 @@ impl Emulation {
         let specs: Vec<LinkSpec> = setup.links.iter().map(|(spec, _)| spec.clone()).collect();
         let plan = Plan::new(&specs, &setup.roles)?;
         let sites = Sites::build(&plan, &setup.tcp)?;
-        let spawner = Spawner::start(privilege, &plan.hosts_file(), setup.resolver.as_deref())
-            .map_err(EmulationError::Start)?;
+        let spawner =
+            Spawner::start(privilege, &plan.hosts_file(), setup.resolver.as_deref()).map_err(EmulationError::Start)?;
         let mut interfaces = Vec::new();
         let mut links = Vec::new();
         let mut buffers = 0;
@@ -113,8 +113,7 @@ impl Emulation {
                         PacketPort::open(&port_device(*site, *interface), frame, ring)
                     })
                     .map_err(EmulationError::Port)?;
-                let addresses =
-                    plan.sites[*site].interfaces.iter().filter_map(|i| i.address.map(IpAddr::V4)).collect();
+                let addresses = plan.sites[*site].interfaces.iter().filter_map(|i| i.address.map(IpAddr::V4)).collect();
                 let limits = setup.tcp.get(&plan.sites[*site].name).map(window_limits).unwrap_or_default();
                 let mtu = config.mtu as usize;
                 ports.push(PumpPort { socket, tap: Tap::new(addresses, limits), mtu, capture_interface });
@@ -130,14 +129,11 @@ impl Emulation {
                 Some(capture.map_err(|error| EmulationError::Capture(path.clone(), error))?)
             }
         };
-        let mut pump =
-            Pump::new(links, buffers, capture.as_ref().map(Capture::sink)).map_err(EmulationError::Start)?;
+        let mut pump = Pump::new(links, buffers, capture.as_ref().map(Capture::sink)).map_err(EmulationError::Start)?;
         let control = pump.control();
         let clock = pump.restart_clock();
-        let pump = std::thread::Builder::new()
-            .name("pump".into())
-            .spawn(move || pump.run())
-            .map_err(EmulationError::Start)?;
+        let pump =
+            std::thread::Builder::new().name("pump".into()).spawn(move || pump.run()).map_err(EmulationError::Start)?;
         Ok(Emulation { plan, sites, spawner, control, clock, pump: Some(pump), capture })
     }
 
@@ -174,8 +170,11 @@ impl Emulation {
     /// `BENTPIPE_NAME=address` of every site.
     fn site_variables(&self) -> impl Iterator<Item = (String, String)> + '_ {
         self.plan.sites.iter().enumerate().filter_map(|(number, site)| {
-            let name: String =
-                site.name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
+            let name: String = site
+                .name
+                .chars()
+                .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
+                .collect();
             let address: Ipv4Addr = self.plan.address(number)?;
             Some((format!("BENTPIPE_{name}"), address.to_string()))
         })

@@ -72,9 +72,7 @@ impl Capture {
         self.sink.shared.done.store(true, Ordering::Release);
         let written = self.writer.take().map(JoinHandle::join);
         match written {
-            Some(Ok(Err(error))) => {
-                Err(io::Error::new(error.kind(), format!("{}: {error}", self.path.display())))
-            }
+            Some(Ok(Err(error))) => Err(io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))),
             _ => Ok(self.sink.shared.lost.load(Ordering::Relaxed)),
         }
     }

@@ -96,10 +96,8 @@ impl Tap {
         if !self.addresses.contains(&view.source) {
             return; // routed through this site, not its own
         }
-        let key = (
-            SocketAddr::new(view.source, view.source_port),
-            SocketAddr::new(view.destination, view.destination_port),
-        );
+        let key =
+            (SocketAddr::new(view.source, view.source_port), SocketAddr::new(view.destination, view.destination_port));
         let limit = self.limits.receive_window;
         let Some(connection) = self.connection(key, now) else {
             limit_window(frame, &view, 0, limit);
@@ -150,10 +148,8 @@ impl Tap {
         if !self.addresses.contains(&view.destination) {
             return;
         }
-        let key = (
-            SocketAddr::new(view.destination, view.destination_port),
-            SocketAddr::new(view.source, view.source_port),
-        );
+        let key =
+            (SocketAddr::new(view.destination, view.destination_port), SocketAddr::new(view.source, view.source_port));
         let limit = self.limits.send_buffer;
         let Some(connection) = self.connection(key, now) else {
             limit_window(frame, &view, 0, limit);

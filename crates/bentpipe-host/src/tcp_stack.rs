@@ -107,7 +107,11 @@ pub fn apply_sysctls(config: &TcpConfig) -> io::Result<Vec<HeldSetting>> {
         held.push(HeldSetting { key: "ack_every", asked: every.to_string(), kernel: Some(kernel.to_owned()) });
     }
     if let Some(mtu) = config.mtu {
-        held.push(HeldSetting { key: "mtu", asked: mtu.to_string(), kernel: Some(format!("device mtu {}", mtu.bytes)) });
+        held.push(HeldSetting {
+            key: "mtu",
+            asked: mtu.to_string(),
+            kernel: Some(format!("device mtu {}", mtu.bytes)),
+        });
     }
     Ok(held)
 }

@@ -106,7 +106,9 @@ pub enum PlanError {
     #[error("link {0}: needs a hub and at least one terminal, all different sites")]
     Ends(String),
     /// A bridge on a link that carries IP packets.
-    #[error("site {site}: bridges frames, but link {link} carries IP packets; allowed on its links: carries = \"ethernet\"")]
+    #[error(
+        "site {site}: bridges frames, but link {link} carries IP packets; allowed on its links: carries = \"ethernet\""
+    )]
     BridgeNeedsEthernet {
         /// The bridging site.
         site: String,
