@@ -41,6 +41,12 @@ impl Clock {
         best.unwrap_or_else(|| real_ns().saturating_sub(monotonic_ns()).saturating_add(self.start_ns))
     }
 
+    /// The model time of a real-time stamp (nanoseconds since 1970).
+    #[must_use]
+    pub fn at_real(&self, real_ns: u64) -> Instant {
+        Instant { ns: real_ns.saturating_sub(self.first_real_time_offset()) }
+    }
+
     /// Sleeps until model time `due` at the latest; may return early.
     pub fn sleep_until(&self, due: Instant) {
         let wait: Duration = due.since(self.now());

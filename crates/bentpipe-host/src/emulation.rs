@@ -44,6 +44,7 @@ pub struct Setup {
 pub struct Emulation {
     /// Addresses and routes.
     pub plan: Plan,
+    tcp: BTreeMap<String, TcpConfig>,
     sites: Sites,
     spawner: Spawner,
     control: Arc<PumpControl>,
@@ -134,7 +135,7 @@ impl Emulation {
         let clock = pump.restart_clock();
         let pump =
             std::thread::Builder::new().name("pump".into()).spawn(move || pump.run()).map_err(EmulationError::Start)?;
-        Ok(Emulation { plan, sites, spawner, control, clock, pump: Some(pump), capture })
+        Ok(Emulation { plan, tcp: setup.tcp.clone(), sites, spawner, control, clock, pump: Some(pump), capture })
     }
 
     /// Model time.
@@ -165,6 +166,16 @@ impl Emulation {
     pub fn spawn(&self, site: usize, mut spec: CommandSpec) -> io::Result<Child> {
         spec.environment.extend(self.site_variables());
         self.spawner.spawn(&self.sites.namespaces[site], spec)
+    }
+
+    /// Starts a helper in the machine's network with the namespace of `site` as its standard input.
+    pub(crate) fn spawn_helper(&self, site: usize, spec: CommandSpec) -> io::Result<Child> {
+        self.spawner.spawn_helper(&self.sites.namespaces[site], spec)
+    }
+
+    /// The TCP settings asked for a site.
+    pub(crate) fn tcp_config(&self, site: usize) -> TcpConfig {
+        self.tcp.get(&self.plan.sites[site].name).cloned().unwrap_or_default()
     }
 
     /// `BENTPIPE_NAME=address` of every site.

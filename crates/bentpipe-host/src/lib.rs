@@ -1,8 +1,10 @@
 //! The emulator: real programs' packets through modelled links, against the wall clock.
 
 pub mod clock;
+pub mod driver;
 pub mod emulation;
 pub mod headers;
+pub mod internet;
 pub mod lateness;
 pub mod namespace;
 pub mod netlink;
@@ -10,7 +12,9 @@ pub mod pcap;
 pub mod port;
 pub mod pump;
 pub mod sites;
+pub mod sockets;
 pub mod spawn;
 pub mod tap;
+pub mod tcp_samples;
 pub mod tcp_stack;
 pub mod topology;

@@ -9,8 +9,9 @@ use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessa
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use std::io;
 use std::net::Ipv4Addr;
@@ -21,6 +22,9 @@ pub struct Netlink {
     socket: Socket,
     sequence: u32,
 }
+
+/// The routing table that is asked last, and usually alone (RT_TABLE_MAIN in linux/rtnetlink.h).
+pub const MAIN_TABLE: u32 = 254;
 
 /// Where a route leads.
 #[derive(Clone, Debug)]
@@ -120,29 +124,42 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Adds a route.
+    /// Adds a route to the main table.
     pub fn add_route(&mut self, route: &Route) -> io::Result<()> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = AddressFamily::Inet;
-        message.header.destination_prefix_length = route.prefix;
-        message.header.table = 254; // main
-        message.header.protocol = RouteProtocol::Static;
-        message.header.scope = if route.via.is_some() { RouteScope::Universe } else { RouteScope::Link };
-        message.header.kind = RouteType::Unicast;
-        if route.prefix > 0 {
-            message.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(route.destination)));
-        }
-        message.attributes.push(RouteAttribute::Oif(index_of(&route.device)?));
-        if let Some(via) = route.via {
-            message.attributes.push(RouteAttribute::Gateway(RouteAddress::Inet(via)));
-        }
-        if let Some(source) = route.source {
-            message.attributes.push(RouteAttribute::PrefSource(RouteAddress::Inet(source)));
-        }
-        if !route.metrics.is_empty() {
-            message.attributes.push(RouteAttribute::Metrics(route.metrics.clone()));
-        }
+        self.request(RouteNetlinkMessage::NewRoute(route_message(route)?), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Adds a route to `table` whose next hop is on its device, though no other route says so.
+    pub fn add_on_link_route(&mut self, route: &Route, table: u32) -> io::Result<()> {
+        let mut message = route_message(route)?;
+        message.header.table = 0;
+        message.header.flags |= RouteFlags::Onlink;
+        message.attributes.push(RouteAttribute::Table(table));
         self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Adds a rule: in order of `priority`, packets from `source` (`None`: all) are looked up in `table`, where routes of
+    /// at most `ignored_prefix` bits do not count.
+    pub fn add_rule(
+        &mut self,
+        priority: u32,
+        source: Option<Ipv4Addr>,
+        table: u32,
+        ignored_prefix: Option<u32>,
+    ) -> io::Result<()> {
+        let mut message = RuleMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.action = RuleAction::ToTable;
+        message.attributes.push(RuleAttribute::Priority(priority));
+        message.attributes.push(RuleAttribute::Table(table));
+        if let Some(source) = source {
+            message.header.src_len = 32;
+            message.attributes.push(RuleAttribute::Source(source.into()));
+        }
+        if let Some(bits) = ignored_prefix {
+            message.attributes.push(RuleAttribute::SuppressPrefixLen(bits));
+        }
+        self.create(RouteNetlinkMessage::NewRule(message))
     }
 
     fn change_link(&mut self, device: &str, change: impl FnOnce(&mut LinkMessage)) -> io::Result<()> {
@@ -181,6 +198,31 @@ impl Netlink {
             }
         }
     }
+}
+
+/// The request that adds `route` to the main table.
+fn route_message(route: &Route) -> io::Result<RouteMessage> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = AddressFamily::Inet;
+    message.header.destination_prefix_length = route.prefix;
+    message.header.table = MAIN_TABLE as u8;
+    message.header.protocol = RouteProtocol::Static;
+    message.header.scope = if route.via.is_some() { RouteScope::Universe } else { RouteScope::Link };
+    message.header.kind = RouteType::Unicast;
+    if route.prefix > 0 {
+        message.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(route.destination)));
+    }
+    message.attributes.push(RouteAttribute::Oif(index_of(&route.device)?));
+    if let Some(via) = route.via {
+        message.attributes.push(RouteAttribute::Gateway(RouteAddress::Inet(via)));
+    }
+    if let Some(source) = route.source {
+        message.attributes.push(RouteAttribute::PrefSource(RouteAddress::Inet(source)));
+    }
+    if !route.metrics.is_empty() {
+        message.attributes.push(RouteAttribute::Metrics(route.metrics.clone()));
+    }
+    Ok(message)
 }
 
 /// The number of a device in the calling thread's namespace.

@@ -80,7 +80,7 @@ pub fn port_device(site: usize, interface: usize) -> String {
 }
 
 /// The largest IP packet on an interface, the host's own limit included.
-fn interface_mtu(interface: &InterfacePlan, config: &TcpConfig) -> u64 {
+pub(crate) fn interface_mtu(interface: &InterfacePlan, config: &TcpConfig) -> u64 {
     config.mtu.map_or(interface.mtu, |mtu| mtu.bytes.min(interface.mtu))
 }
 

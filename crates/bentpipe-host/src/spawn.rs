@@ -44,9 +44,17 @@ pub struct Spawner {
 }
 
 struct Request {
-    site: Namespace,
+    place: Place,
     spec: CommandSpec,
     answer: mpsc::Sender<io::Result<Child>>,
+}
+
+/// Where a program runs.
+enum Place {
+    /// In a site, with the sites' names.
+    Site(Namespace),
+    /// In the machine's own network and files, with the right to enter and change the site given as standard input.
+    Machine { site: Namespace },
 }
 
 /// Files that programs see in place of the machine's.
@@ -84,7 +92,7 @@ impl Spawner {
             };
             let _ = started.send(Ok(()));
             for request in incoming {
-                let child = start_program(privilege, &request.site, &request.spec, &overlay);
+                let child = start_program(privilege, &request.place, &request.spec, &overlay);
                 let _ = request.answer.send(child);
             }
             init.end();
@@ -96,8 +104,18 @@ impl Spawner {
 
     /// Starts a program in a site.
     pub fn spawn(&self, site: &Namespace, spec: CommandSpec) -> io::Result<Child> {
+        self.request(Place::Site(site.clone()), spec)
+    }
+
+    /// Starts a helper in the machine's own network. Its standard input is the network namespace of `site`, which it
+    /// may enter and change (`/proc/self/fd/0`).
+    pub fn spawn_helper(&self, site: &Namespace, spec: CommandSpec) -> io::Result<Child> {
+        self.request(Place::Machine { site: site.clone() }, spec)
+    }
+
+    fn request(&self, place: Place, spec: CommandSpec) -> io::Result<Child> {
         let (answer, answered) = mpsc::channel();
-        let request = Request { site: site.clone(), spec, answer };
+        let request = Request { place, spec, answer };
         self.requests.send(request).map_err(|_| io::Error::other("the spawner has ended"))?;
         answered.recv().unwrap_or_else(|_| Err(io::Error::other("the spawner has ended")))
     }
@@ -167,7 +185,7 @@ unsafe fn run_init(watch: libc::c_int) -> ! {
     }
 }
 
-fn start_program(privilege: Privilege, site: &Namespace, spec: &CommandSpec, overlay: &Overlay) -> io::Result<Child> {
+fn start_program(privilege: Privilege, place: &Place, spec: &CommandSpec, overlay: &Overlay) -> io::Result<Child> {
     let [program, arguments @ ..] = spec.argv.as_slice() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program named"));
     };
@@ -185,15 +203,23 @@ fn start_program(privilege: Privilege, site: &Namespace, spec: &CommandSpec, ove
     if spec.own_group {
         command.process_group(0);
     }
-    let namespace = site.as_fd().as_raw_fd();
+    let (site, rights) = match place {
+        Place::Site(site) => (Some(site.as_fd().as_raw_fd()), PROGRAM_RIGHTS),
+        Place::Machine { site } => {
+            command.stdin(site.as_fd().try_clone_to_owned()?);
+            (None, HELPER_RIGHTS)
+        }
+    };
     let overlay = overlay.clone();
     // SAFETY: between fork and exec only system calls on values made before the fork.
     unsafe {
         command.pre_exec(move || {
-            check(libc::setns(namespace, libc::CLONE_NEWNET))?;
-            private_mounts(&overlay)?;
+            if let Some(site) = site {
+                check(libc::setns(site, libc::CLONE_NEWNET))?;
+                private_mounts(&overlay)?;
+            }
             if privilege == Privilege::UserNamespace {
-                keep_network_rights()?;
+                keep_rights(rights)?;
             }
             Ok(())
         });
@@ -221,13 +247,17 @@ unsafe fn private_mounts(overlay: &Overlay) -> io::Result<()> {
     Ok(())
 }
 
-/// Without root: lets the program keep its rights over this (its own) network, and nothing else, through exec.
+/// What a program in a site may do without root: all to its own network, nothing else. CAP_NET_BIND_SERVICE,
+/// CAP_NET_ADMIN, CAP_NET_RAW (linux/capability.h).
+const PROGRAM_RIGHTS: &[u32] = &[10, 12, 13];
+/// A helper must also enter its site and may shut itself in: CAP_SYS_ADMIN, over our own user namespace only.
+const HELPER_RIGHTS: &[u32] = &[10, 12, 13, 21];
+
+/// Without root: lets the program keep these rights, and no others, through exec.
 ///
 /// # Safety
 /// Between fork and exec.
-unsafe fn keep_network_rights() -> io::Result<()> {
-    // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW (linux/capability.h).
-    const KEPT: [u32; 3] = [10, 12, 13];
+unsafe fn keep_rights(kept: &[u32]) -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     #[repr(C)]
     struct Header {
@@ -241,14 +271,14 @@ unsafe fn keep_network_rights() -> io::Result<()> {
         permitted: u32,
         inheritable: u32,
     }
-    let bits = KEPT.iter().fold(0, |bits, cap| bits | 1 << cap);
+    let bits = kept.iter().fold(0, |bits, cap| bits | 1 << cap);
     let header = Header { version: VERSION_3, pid: 0 };
     let low = Data { effective: bits, permitted: bits, inheritable: bits };
     let data = [low, Data { effective: 0, permitted: 0, inheritable: 0 }];
     // SAFETY: both structures have the kernel's layout and live through the calls.
     unsafe {
         check(libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) as i32)?;
-        for cap in KEPT {
+        for &cap in kept {
             check(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, cap, 0, 0))?;
         }
     }

@@ -1,3 +1,5 @@
 //! Scenario → run → record → report.
+
 pub mod record;
 pub mod report;
+pub mod scenario;

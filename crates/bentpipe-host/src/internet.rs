@@ -1,0 +1,358 @@
+//! The machine's own network for the sites: terminal, link, hub, `pasta`, machine.
+//!
+//! `pasta` (Debian's package `passt`) turns the packets of a tap device into ordinary sockets of the machine, so nothing
+//! of the machine is changed and no right over it is needed. It answers to the last source address it has seen, hence
+//! one `pasta` for each site, each with a tap of its own in the hub; the hub chooses by source address, and no address is
+//! translated. Whose TCP faces the link is said by [`Internet::description`].
+
+use crate::emulation::Emulation;
+use crate::namespace::{NamespaceError, write_sysctl};
+use crate::netlink::{MAIN_TABLE, Netlink, Route};
+use crate::sites::interface_mtu;
+use crate::spawn::{CommandSpec, Output};
+use crate::tcp_stack::route_metrics;
+use crate::topology::Plan;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::net::Ipv4Addr;
+use std::process::{Child, ChildStdout, Command};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// What the sites may reach besides the Internet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InternetOptions {
+    /// [`GATEWAY`] stands for the machine's loopback address, where services listen that are meant for the machine alone.
+    pub reach_machine_loopback: bool,
+}
+
+/// The sites' way out, as long as this value lives.
+#[derive(Debug)]
+pub struct Internet {
+    helpers: Vec<Helper>,
+    version: String,
+    echo: bool,
+}
+
+/// Why there is no way out.
+#[derive(Debug, thiserror::Error)]
+pub enum InternetError {
+    /// No `pasta`.
+    #[error("the program pasta is missing: install Debian's package passt (apt-get install passt)")]
+    Absent,
+    /// It could not be started.
+    #[error("cannot start pasta: {0}")]
+    Start(io::Error),
+    /// It ended, or never said that it was ready.
+    #[error("pasta gave {site} no way to the machine's network: {cause}{}{errors}", if errors.is_empty() { "" } else { "; it said: " })]
+    NotUp {
+        /// For whom.
+        site: String,
+        /// What happened.
+        cause: &'static str,
+        /// Its standard error.
+        errors: String,
+    },
+    /// The site cannot use the hub as its router.
+    #[error("{0} reaches the Internet only if it has an IP address on a link to the hub")]
+    NoWay(String),
+    /// The kernel refused an address or a route.
+    #[error("cannot route to the machine's network: {0}")]
+    Routes(#[from] NamespaceError),
+}
+
+/// The sites' router on the machine's side. The last addresses of 198.18.0.0/15, whose segments are counted from below.
+pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
+
+/// What programs find as their resolver where the machine's is on its loopback.
+const RESOLVER: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 253);
+/// pasta's end of every tap; locally administered.
+const GATEWAY_HARDWARE: [u8; 6] = [0x02, 0x62, 0x70, 0xff, 0xff, 0xfe];
+/// The largest packet of the usual Internet path. pasta's own choice, 65,520, would cross the link in fragments.
+const MTU: u32 = 1500;
+const START_LIMIT: Duration = Duration::from_secs(5);
+/// Rules before the main table's (32766), and the tables they lead to.
+const RULE_NEAR: u32 = 1000;
+const RULE_SITE: u32 = 1001;
+const TABLE_SITE: u32 = 1000;
+/// Of what pasta says we keep this much.
+const ERRORS_BYTES_MAX: usize = 4096;
+
+/// Gives the hub and the terminals the machine's network. Ready when this returns.
+pub fn start(
+    emulation: &Emulation,
+    hub: usize,
+    terminals: &[usize],
+    options: InternetOptions,
+) -> Result<Internet, InternetError> {
+    let version = version()?;
+    let ways = terminals.iter().map(|terminal| way(&emulation.plan, hub, *terminal)).collect::<Result<Vec<_>, _>>()?;
+    let hub_address =
+        emulation.plan.address(hub).ok_or_else(|| InternetError::NoWay(emulation.plan.sites[hub].name.clone()))?;
+    let deadline = Instant::now() + START_LIMIT;
+    let mut internet = Internet { helpers: Vec::new(), version, echo: echo_is_open() };
+    let clients = ways.iter().map(|way| (way.terminal, way.address)).chain([(hub, hub_address)]);
+    for (site, address) in clients {
+        let name = &emulation.plan.sites[site].name;
+        let helper = Helper::start(emulation, hub, site, address, options).map_err(InternetError::Start)?;
+        internet.helpers.push(helper);
+        let helper = internet.helpers.last_mut().expect("just pushed");
+        if let Err(cause) = helper.wait_until_ready(deadline) {
+            return Err(InternetError::NotUp { site: name.clone(), cause, errors: helper.end() });
+        }
+    }
+    emulation.namespace(hub).run(|| route_hub(emulation, hub, hub_address, &ways))?;
+    for way in &ways {
+        emulation.namespace(way.terminal).run(|| route_terminal(emulation, way))?;
+    }
+    Ok(internet)
+}
+
+/// What the programs' /etc/resolv.conf must be; `None`: the machine's will do.
+#[must_use]
+pub fn resolver_text() -> Option<String> {
+    translate_resolver(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
+}
+
+impl Internet {
+    /// What stood between the link and the Internet, for the record.
+    #[must_use]
+    pub fn description(&self) -> String {
+        let echo =
+            if self.echo { "" } else { "; ping goes unanswered (the machine's net.ipv4.ping_group_range forbids it)" };
+        format!(
+            "passt {}: TCP connections to the Internet are ended at the hub, where passt's own TCP faces the link: it has \
+             no congestion control, sends whatever the terminal's window allows, and knows neither SACK nor \
+             timestamps{echo}",
+            self.version
+        )
+    }
+
+    /// Takes the way out away.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Internet {
+    fn drop(&mut self) {
+        for helper in &mut self.helpers {
+            helper.end();
+        }
+    }
+}
+
+/// One pasta.
+#[derive(Debug)]
+struct Helper {
+    child: Child,
+    ready: Option<ChildStdout>,
+    errors: Option<JoinHandle<String>>,
+}
+
+impl Helper {
+    fn start(
+        emulation: &Emulation,
+        hub: usize,
+        site: usize,
+        address: Ipv4Addr,
+        options: InternetOptions,
+    ) -> io::Result<Helper> {
+        let spec = CommandSpec {
+            argv: arguments(&tap_device(site), address, options),
+            environment: Vec::new(),
+            output: Output::Capture,
+            own_group: true,
+        };
+        let mut child = emulation.spawn_helper(hub, spec)?;
+        let ready = child.stdout.take();
+        let errors = child.stderr.take().map(|errors| std::thread::spawn(move || collect_errors(errors)));
+        Ok(Helper { child, ready, errors })
+    }
+
+    /// pasta writes its process number when its tap stands and its sandbox is closed.
+    fn wait_until_ready(&mut self, deadline: Instant) -> Result<(), &'static str> {
+        let Some(mut ready) = self.ready.take() else { return Err("it has no output") };
+        let mut text = [0u8; 32];
+        while !text.contains(&b'\n') {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            match poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return Err("it was not ready within 5 s"),
+                Err(rustix::io::Errno::INTR) => continue,
+                Ok(_) | Err(_) => {}
+            }
+            match ready.read(&mut text) {
+                Ok(0) | Err(_) => return Err("it ended"),
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends it and returns what it said.
+    fn end(&mut self) -> String {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.errors.take().and_then(|errors| errors.join().ok()).unwrap_or_default()
+    }
+}
+
+/// A terminal's way to the hub.
+struct Way {
+    terminal: usize,
+    interface: usize,
+    address: Ipv4Addr,
+    hub_address: Ipv4Addr,
+}
+
+fn way(plan: &Plan, hub: usize, terminal: usize) -> Result<Way, InternetError> {
+    for (number, interface) in plan.sites[terminal].interfaces.iter().enumerate() {
+        let opposite = plan.sites[hub].interfaces.iter().find(|other| other.segment == interface.segment);
+        if let (Some(address), Some(hub_address)) = (interface.address, opposite.and_then(|other| other.address)) {
+            return Ok(Way { terminal, interface: number, address, hub_address });
+        }
+    }
+    Err(InternetError::NoWay(plan.sites[terminal].name.clone()))
+}
+
+/// Packets of a terminal leave by its own tap, the hub's by the hub's; what is near still goes the near way.
+fn route_hub(emulation: &Emulation, hub: usize, hub_address: Ipv4Addr, ways: &[Way]) -> io::Result<()> {
+    let mut netlink = Netlink::open()?;
+    write_sysctl("net.ipv4.ip_forward", "1")?;
+    netlink.add_rule(RULE_NEAR, None, MAIN_TABLE, Some(0))?;
+    let exit = |site: usize, source: Option<Ipv4Addr>, metrics| Route {
+        destination: Ipv4Addr::UNSPECIFIED,
+        prefix: 0,
+        via: Some(GATEWAY),
+        device: tap_device(site),
+        source,
+        metrics,
+    };
+    for site in ways.iter().map(|way| way.terminal).chain([hub]) {
+        let device = tap_device(site);
+        netlink.set_mtu(&device, MTU)?;
+        netlink.set_up(&device)?;
+        netlink.add_neighbour(&device, GATEWAY, GATEWAY_HARDWARE)?;
+    }
+    for way in ways {
+        let table = TABLE_SITE + way.terminal as u32;
+        netlink.add_on_link_route(&exit(way.terminal, None, Vec::new()), table)?;
+        netlink.add_rule(RULE_SITE, Some(way.address), table, None)?;
+    }
+    let metrics = route_metrics(&emulation.tcp_config(hub), u64::from(MTU));
+    netlink.add_on_link_route(&exit(hub, Some(hub_address), metrics), MAIN_TABLE)
+}
+
+fn route_terminal(emulation: &Emulation, way: &Way) -> io::Result<()> {
+    let interface = &emulation.plan.sites[way.terminal].interfaces[way.interface];
+    let config = emulation.tcp_config(way.terminal);
+    Netlink::open()?.add_route(&Route {
+        destination: Ipv4Addr::UNSPECIFIED,
+        prefix: 0,
+        via: Some(way.hub_address),
+        device: interface.device.clone(),
+        source: Some(way.address),
+        metrics: route_metrics(&config, interface_mtu(interface, &config)),
+    })
+}
+
+fn tap_device(site: usize) -> String {
+    format!("internet{site}")
+}
+
+/// pasta(1). No port of the machine is opened for a site, none of a site for the machine. Addresses are given, so that
+/// pasta asks the machine for none (`-i lo`).
+fn arguments(device: &str, address: Ipv4Addr, options: InternetOptions) -> Vec<OsString> {
+    let hardware = GATEWAY_HARDWARE.map(|byte| format!("{byte:02x}")).join(":");
+    let mut words: Vec<String> = ["pasta", "--foreground", "--stderr", "--quiet", "--ipv4-only", "--no-dhcp"]
+        .into_iter()
+        .chain(["-t", "none", "-u", "none", "-T", "none", "-U", "none", "-i", "lo", "-n", "32"])
+        .map(str::to_owned)
+        .collect();
+    words.extend(["-a".into(), address.to_string(), "-g".into(), GATEWAY.to_string(), "-M".into(), hardware]);
+    words.extend(["-I".into(), device.to_owned(), "-m".into(), MTU.to_string()]);
+    // The namespace is standard input; it has no name whose removal could be watched for.
+    words.extend(["--netns".into(), "/proc/self/fd/0".into(), "--netns-only".into(), "--no-netns-quit".into()]);
+    // The process number goes to standard output.
+    words.extend(["--pid".into(), "/proc/self/fd/1".into()]);
+    if rustix::process::geteuid().is_root() {
+        // As its usual "nobody" it could not enter the hub.
+        words.extend(["--runas".into(), "0:0".into()]);
+    }
+    if resolver_text().is_some() {
+        words.extend(["--dns-forward".into(), RESOLVER.to_string()]);
+    }
+    if !options.reach_machine_loopback {
+        words.push("--no-map-gw".into());
+    }
+    words.into_iter().map(OsString::from).collect()
+}
+
+fn version() -> Result<String, InternetError> {
+    let output = match Command::new("pasta").arg("--version").output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(InternetError::Absent),
+        other => other.map_err(InternetError::Start)?,
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().next().unwrap_or_default();
+    Ok(line.strip_prefix("pasta ").unwrap_or(line).to_owned())
+}
+
+/// Whether the machine lets this user send echo requests without further rights, as pasta does.
+fn echo_is_open() -> bool {
+    use rustix::net::{AddressFamily, SocketType, ipproto, socket};
+    socket(AddressFamily::INET, SocketType::DGRAM, Some(ipproto::ICMP)).is_ok()
+}
+
+/// What pasta says, without its complaints that a machine has no system log. Ends with it.
+fn collect_errors(mut errors: impl Read) -> String {
+    let mut kept = Vec::new();
+    let mut buffer = [0u8; 1024];
+    while let Ok(bytes @ 1..) = errors.read(&mut buffer) {
+        kept.extend_from_slice(&buffer[..bytes]);
+        kept.drain(..kept.len().saturating_sub(ERRORS_BYTES_MAX));
+    }
+    let text = String::from_utf8_lossy(&kept);
+    let lines = text.lines().filter(|line| !line.ends_with("bytes to syslog"));
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+/// A resolver on the machine's loopback is out of the sites' reach: they ask [`RESOLVER`], and pasta asks the machine's.
+fn translate_resolver(machine: &str) -> Option<String> {
+    let resolver_of = |line: &str| line.strip_prefix("nameserver").map(|rest| rest.trim().to_owned());
+    let is_loopback = |text: String| text.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
+    if !machine.lines().filter_map(resolver_of).any(is_loopback) {
+        return None;
+    }
+    let others = machine.lines().filter(|line| resolver_of(line).is_none());
+    Some(others.map(|line| format!("{line}\n")).chain([format!("nameserver {RESOLVER}\n")]).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_loopback_resolver_is_translated() {
+        assert_eq!(translate_resolver("nameserver 192.0.2.1\nsearch example.org\n"), None);
+        assert_eq!(translate_resolver(""), None);
+        assert_eq!(
+            translate_resolver("# stub\nnameserver 127.0.0.53\noptions edns0\nsearch example.org\n").unwrap(),
+            "# stub\noptions edns0\nsearch example.org\nnameserver 198.19.255.253\n"
+        );
+    }
+
+    #[test]
+    fn nothing_is_forwarded_unless_asked() {
+        let words = |reach_machine_loopback| {
+            let options = InternetOptions { reach_machine_loopback };
+            let words = arguments("internet1", Ipv4Addr::new(198, 18, 0, 2), options);
+            words.join(" ".as_ref()).into_string().unwrap()
+        };
+        assert!(words(false).contains("-t none -u none -T none -U none"));
+        assert!(words(false).contains("--no-map-gw"));
+        assert!(!words(true).contains("--no-map-gw"));
+    }
+}

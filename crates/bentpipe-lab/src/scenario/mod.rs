@@ -1,0 +1,339 @@
+//! The scenario: what a TOML file asks for, complete and checked before anything starts.
+//!
+//! [`text`] is the file as written, [`workload`] what its programs are; here both become [`Scenario`], case by case.
+
+mod text;
+pub mod workload;
+
+use bentpipe_link::catalogue::{self, LinkFile};
+use bentpipe_link::config::{LinkConfig, lay_over};
+use bentpipe_link::problem::{KeyProblem, Problem, read, syntax_problem};
+use bentpipe_link::stack::TcpConfig;
+use bentpipe_link::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use text::{CaseText, HostText, RoleText, ScenarioText};
+use toml::{Table, Value};
+use workload::{Service, Workload};
+
+/// A scenario, complete.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it is about.
+    pub title: String,
+    /// Seed of every random stream.
+    pub seed: u64,
+    /// The cases to run, at least one.
+    pub cases: Vec<Case>,
+    /// Its file's name.
+    pub source_name: String,
+    /// Its text.
+    pub text: String,
+    /// Overrides from the command line.
+    pub overrides: Vec<String>,
+}
+
+/// One case: the network and what runs on it.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its name; the scenario's title when the file lists no cases.
+    pub name: String,
+    /// Links in the order of the file.
+    pub links: Vec<LinkUse>,
+    /// Roles that the file states.
+    pub roles: BTreeMap<String, Role>,
+    /// TCP settings of every site.
+    pub tcp: BTreeMap<String, TcpConfig>,
+    /// Servers that stay.
+    pub services: Vec<Service>,
+    /// Workloads in the order of the file.
+    pub workloads: Vec<Workload>,
+    /// Ends the case though workloads still run.
+    pub duration: Option<Duration>,
+    /// When a live run counts as invalid.
+    pub lateness: LatenessLimits,
+}
+
+/// A link between sites.
+#[derive(Clone, Debug)]
+pub struct LinkUse {
+    /// Its name in the scenario.
+    pub name: String,
+    /// The catalogue's name, or a file's path.
+    pub kind: String,
+    /// Hub first, then terminals.
+    pub sites: Vec<String>,
+    /// What it does.
+    pub config: LinkConfig,
+}
+
+/// What a site does with others' packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Nothing.
+    Host,
+    /// Forwards IP packets.
+    Router,
+    /// Forwards frames.
+    Bridge,
+}
+
+/// A live run that is later than this is invalid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LatenessLimits {
+    /// For 99 % of the packets.
+    pub p99: Duration,
+    /// For every packet.
+    pub worst: Duration,
+}
+
+impl Default for LatenessLimits {
+    fn default() -> Self {
+        LatenessLimits { p99: Duration::from_millis(1), worst: Duration::from_millis(20) }
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario's text. `overrides` are `key=value` texts, such as `links.sat.one_way_delay=250 ms`.
+    pub fn parse(source_name: &str, text: &str, overrides: &[String]) -> Result<Scenario, Problem> {
+        let mut table: Table = toml::from_str(text).map_err(|error| syntax_problem(source_name, text, &error))?;
+        for over in overrides {
+            for (key, value) in flatten("", &catalogue::parse_override(over)?) {
+                set(&mut table, &key, value).map_err(|p| p.within(&format!("--set '{over}'"), ""))?;
+            }
+        }
+        let place = |problem: KeyProblem| problem.within(source_name, text);
+        let whole: ScenarioText = read(table.clone()).map_err(place)?;
+        let folder = Path::new(source_name).parent().unwrap_or(Path::new(""));
+        let mut cases = Vec::new();
+        if whole.cases.is_empty() {
+            cases.push(Case::from_text(&whole.title, &whole, folder).map_err(place)?);
+        }
+        for (i, CaseText { name, set: changes }) in whole.cases.iter().enumerate() {
+            if whole.cases[..i].iter().any(|other| other.name == *name) {
+                return Err(place(KeyProblem::new(
+                    format!("cases.{i}.name"),
+                    format!("there is a case {name:?} already"),
+                )));
+            }
+            let mut changed = table.clone();
+            changed.remove("cases");
+            for (key, value) in flatten("", changes) {
+                let at = |p: KeyProblem| {
+                    place(KeyProblem::new(format!("cases.{i}.set"), format!("{}: {}", p.key, p.message)))
+                };
+                set(&mut changed, &key, value).map_err(at)?;
+            }
+            let changed: ScenarioText = read(changed).map_err(place)?;
+            cases.push(Case::from_text(name, &changed, folder).map_err(place)?);
+        }
+        Ok(Scenario {
+            title: whole.title,
+            seed: whole.seed,
+            cases,
+            source_name: source_name.to_owned(),
+            text: text.to_owned(),
+            overrides: overrides.to_vec(),
+        })
+    }
+}
+
+impl Case {
+    fn from_text(name: &str, text: &ScenarioText, folder: &Path) -> Result<Case, KeyProblem> {
+        let mut links = Vec::new();
+        for (link, table) in &text.links {
+            links.push(LinkUse::from_table(link, table, folder).map_err(|p| p.under(&format!("links.{link}")))?);
+        }
+        if links.is_empty() {
+            return Err(KeyProblem::new("links", "no link; allowed: at least one, such as [links.sat]"));
+        }
+        let sites: BTreeSet<&str> = links.iter().flat_map(|link| &link.sites).map(String::as_str).collect();
+        let mut roles = BTreeMap::new();
+        let mut tcp = BTreeMap::new();
+        for (host, HostText { role, tcp: settings }) in &text.hosts {
+            known_site(&sites, host).map_err(|p| p.under(&format!("hosts.{host}")))?;
+            if let Some(role) = role {
+                roles.insert(host.clone(), Role::from(*role));
+            }
+            let config = TcpConfig::from_table(settings.clone().unwrap_or_default());
+            tcp.insert(host.clone(), config.map_err(|p| p.under(&format!("hosts.{host}.tcp")))?);
+        }
+        for site in &sites {
+            if !tcp.contains_key(*site) {
+                tcp.insert((*site).to_owned(), TcpConfig::from_table(Table::new())?);
+            }
+        }
+        let mut services = Vec::new();
+        for (i, service) in text.services.iter().enumerate() {
+            let under = |p: KeyProblem| p.under(&format!("services.{i}"));
+            known_site(&sites, &service.site).map_err(|p| under(p.under("site")))?;
+            services.push(Service::from_text(service).map_err(under)?);
+        }
+        let mut workloads: Vec<Workload> = Vec::new();
+        for (i, workload) in text.workloads.iter().enumerate() {
+            let under = |p: KeyProblem| p.under(&format!("workloads.{i}"));
+            known_site(&sites, &workload.client).map_err(|p| under(p.under("client")))?;
+            if let Some(server) = &workload.server {
+                known_site(&sites, server).map_err(|p| under(p.under("server")))?;
+            }
+            let workload = Workload::from_text(workload, i).map_err(under)?;
+            if workloads.iter().any(|other| other.name == workload.name) {
+                return Err(under(KeyProblem::new("name", format!("there is a workload {:?} already", workload.name))));
+            }
+            workloads.push(workload);
+        }
+        workload::give_ports(&mut workloads, &services).map_err(|(i, p)| p.under(&format!("workloads.{i}")))?;
+        let usual = LatenessLimits::default();
+        let lateness = text.lateness.as_ref().map_or(usual, |limits| LatenessLimits {
+            p99: limits.p99.unwrap_or(usual.p99),
+            worst: limits.worst.unwrap_or(usual.worst),
+        });
+        Ok(Case { name: name.to_owned(), links, roles, tcp, services, workloads, duration: text.duration, lateness })
+    }
+}
+
+impl LinkUse {
+    fn from_table(name: &str, table: &Table, folder: &Path) -> Result<LinkUse, KeyProblem> {
+        let mut over = table.clone();
+        let kind = match over.remove("kind") {
+            Some(Value::String(kind)) => kind,
+            Some(_) => return Err(KeyProblem::new("kind", "must be text: a name of the catalogue, or a file")),
+            None => return Err(KeyProblem::new("kind", "is missing; allowed: a name of the catalogue, or a file")),
+        };
+        let sites = match over.remove("between").map(Value::try_into::<Vec<String>>) {
+            Some(Ok(sites)) if sites.len() >= 2 => sites,
+            _ => return Err(KeyProblem::new("between", "allowed: [\"hub site\", \"terminal site\", …]")),
+        };
+        for (i, site) in sites.iter().enumerate() {
+            if sites[..i].contains(site) {
+                return Err(KeyProblem::new("between", format!("names {site} twice")));
+            }
+            check_site_name(site).map_err(|p| p.under("between"))?;
+        }
+        let file = find_link(&kind, folder).map_err(|message| KeyProblem::new("kind", message))?;
+        let config = file.with(over)?;
+        if sites.len() > 2 && config.circuit.is_some() {
+            return Err(KeyProblem::new("between", "a circuit joins two sites; allowed: [\"hub\", \"terminal\"]"));
+        }
+        Ok(LinkUse { name: name.to_owned(), kind, sites, config })
+    }
+}
+
+impl From<RoleText> for Role {
+    fn from(text: RoleText) -> Role {
+        match text {
+            RoleText::Host => Role::Host,
+            RoleText::Router => Role::Router,
+            RoleText::Bridge => Role::Bridge,
+        }
+    }
+}
+
+/// A link by its catalogue name or, with a `/` or `.toml` in it, from a file (relative to `folder`).
+pub fn find_link(kind: &str, folder: &Path) -> Result<LinkFile, String> {
+    if let Some(file) = catalogue::named(kind) {
+        return file.map_err(|problem| problem.to_string());
+    }
+    if !kind.contains('/') && !kind.ends_with(".toml") {
+        let names: Vec<&str> = catalogue::names().collect();
+        return Err(format!(
+            "there is no link {kind:?}; allowed: {}; or a file (a path with / or .toml)",
+            names.join(", ")
+        ));
+    }
+    let path = if Path::new(kind).is_absolute() { kind.into() } else { folder.join(kind) };
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    LinkFile::parse(kind, &path.display().to_string(), &text).map_err(|problem| problem.to_string())
+}
+
+fn known_site(sites: &BTreeSet<&str>, name: &str) -> Result<(), KeyProblem> {
+    if sites.contains(name) {
+        return Ok(());
+    }
+    let names: Vec<&str> = sites.iter().copied().collect();
+    Err(KeyProblem::new("", format!("no link names a site {name:?}; allowed: {}", names.join(", "))))
+}
+
+/// Site names resolve as host names (RFC 1123 §2.1).
+fn check_site_name(name: &str) -> Result<(), KeyProblem> {
+    let fits = (1..=63).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && name != "localhost";
+    if fits {
+        return Ok(());
+    }
+    let what = format!("{name:?} is no host name; allowed: up to 63 of a-z, 0-9 and - (not first or last)");
+    Err(KeyProblem::new("", what))
+}
+
+/// A table as (dotted key, value) of everything that is not a table.
+fn flatten(prefix: &str, table: &Table) -> Vec<(String, Value)> {
+    let join = |key: &str| if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+    table
+        .iter()
+        .flat_map(|(key, value)| match value {
+            Value::Table(inner) => flatten(&join(key), inner),
+            other => vec![(join(key), other.clone())],
+        })
+        .collect()
+}
+
+/// Sets one dotted key. `workloads.NAME.key` and `services.N.key` reach into lists; keys of a link replace their
+/// alternatives there.
+fn set(root: &mut Table, key: &str, value: Value) -> Result<(), KeyProblem> {
+    let (first, rest) = key.split_once('.').unwrap_or((key, ""));
+    let nested = |path: &str, value: Value| {
+        path.rsplit('.').fold(value, |inner, part| Value::Table(Table::from_iter([(part.to_owned(), inner)])))
+    };
+    match (first, rest.split_once('.')) {
+        ("links", Some((link, inner))) => {
+            let links = root.get_mut("links").and_then(Value::as_table_mut);
+            let Some(table) = links.and_then(|links| links.get_mut(link)).and_then(Value::as_table_mut) else {
+                return Err(KeyProblem::new(key, format!("there is no link {link:?}")));
+            };
+            if let Value::Table(over) = nested(inner, value) {
+                lay_over(table, over);
+            }
+            Ok(())
+        }
+        ("workloads" | "services", Some((which, inner))) => {
+            let items = root.get_mut(first).and_then(Value::as_array_mut);
+            let found = items.and_then(|items| {
+                let named = |item: &&mut Value| item.get("name").and_then(Value::as_str) == Some(which);
+                let at = which.parse::<usize>().ok();
+                match at {
+                    Some(at) if at < items.len() => items.get_mut(at),
+                    _ => items.iter_mut().find(named),
+                }
+            });
+            match found {
+                Some(Value::Table(table)) => {
+                    table.insert(inner.to_owned(), value);
+                    Ok(())
+                }
+                _ => Err(KeyProblem::new(key, format!("there is no entry {which:?} under [[{first}]]"))),
+            }
+        }
+        _ => {
+            let mut table = root;
+            let mut parts = key.split('.').peekable();
+            while let Some(part) = parts.next() {
+                if parts.peek().is_none() {
+                    table.insert(part.to_owned(), value);
+                    return Ok(());
+                }
+                let next = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
+                let Value::Table(inner) = next else {
+                    return Err(KeyProblem::new(key, format!("{part} is not a table")));
+                };
+                table = inner;
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
