@@ -3,11 +3,16 @@
 //! `pasta` (Debian's package `passt`) turns the packets of a tap device into ordinary sockets of the machine, so nothing
 //! of the machine is changed and no right over it is needed. It answers to the last source address it has seen, hence
 //! one `pasta` for each site, each with a tap of its own in the hub; the hub chooses by source address, and no address is
-//! translated. Whose TCP faces the link is said by [`Internet::description`].
+//! translated.
+//!
+//! What crosses the link over TCP does not take this way: passt's own TCP (passt(1), LIMITATIONS) sends whatever the
+//! receiver's window allows, repeats all of it for one loss, and on a 2 Mbit/s geostationary link delivered a fifth of
+//! the rate. The hub's kernel faces the link instead: see `internet_tcp.rs`.
 
 use crate::emulation::Emulation;
 use crate::namespace::{NamespaceError, write_sysctl};
-use crate::netlink::{MAIN_TABLE, Netlink, Route};
+use crate::internet_tcp::{self, TcpExit};
+use crate::netlink::{MAIN_TABLE, Netlink, Route, Rule};
 use crate::sites::interface_mtu;
 use crate::spawn::{CommandSpec, Output};
 use crate::tcp_stack::route_metrics;
@@ -30,6 +35,7 @@ pub struct InternetOptions {
 /// The sites' way out, as long as this value lives.
 #[derive(Debug)]
 pub struct Internet {
+    tcp: Option<TcpExit>,
     helpers: Vec<Helper>,
     version: String,
     echo: bool,
@@ -38,12 +44,20 @@ pub struct Internet {
 /// Why there is no way out.
 #[derive(Debug, thiserror::Error)]
 pub enum InternetError {
-    /// No `pasta`.
-    #[error("the program pasta is missing: install Debian's package passt (apt-get install passt)")]
-    Absent,
-    /// It could not be started.
-    #[error("cannot start pasta: {0}")]
+    /// No `pasta`, or no `nft`.
+    #[error("the program {program} is missing: install Debian's package {package} (apt-get install {package})")]
+    Absent {
+        /// The program.
+        program: &'static str,
+        /// Who has it.
+        package: &'static str,
+    },
+    /// Something could not be started.
+    #[error("cannot start the way to the machine's network: {0}")]
     Start(io::Error),
+    /// No firewall rule.
+    #[error("nft cannot make the hub take connections (this needs Linux with CONFIG_NFT_TPROXY): {0}")]
+    Capture(String),
     /// It ended, or never said that it was ready.
     #[error("pasta gave {site} no way to the machine's network: {cause}{}{errors}", if errors.is_empty() { "" } else { "; it said: " })]
     NotUp {
@@ -71,10 +85,13 @@ const RESOLVER: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 253);
 const GATEWAY_HARDWARE: [u8; 6] = [0x02, 0x62, 0x70, 0xff, 0xff, 0xfe];
 /// The largest packet of the usual Internet path. pasta's own choice, 65,520, would cross the link in fragments.
 const MTU: u32 = 1500;
+const ABSENT: InternetError = InternetError::Absent { program: "pasta", package: "passt" };
 const START_LIMIT: Duration = Duration::from_secs(5);
 /// Rules before the main table's (32766), and the tables they lead to.
 const RULE_NEAR: u32 = 1000;
-const RULE_SITE: u32 = 1001;
+const RULE_TCP: u32 = 1001;
+const RULE_SITE: u32 = 1002;
+const TABLE_TCP: u32 = 999;
 const TABLE_SITE: u32 = 1000;
 /// Of what pasta says we keep this much.
 const ERRORS_BYTES_MAX: usize = 4096;
@@ -91,7 +108,7 @@ pub fn start(
     let hub_address =
         emulation.plan.address(hub).ok_or_else(|| InternetError::NoWay(emulation.plan.sites[hub].name.clone()))?;
     let deadline = Instant::now() + START_LIMIT;
-    let mut internet = Internet { helpers: Vec::new(), version, echo: echo_is_open() };
+    let mut internet = Internet { tcp: None, helpers: Vec::new(), version, echo: echo_is_open() };
     let clients = ways.iter().map(|way| (way.terminal, way.address)).chain([(hub, hub_address)]);
     for (site, address) in clients {
         let name = &emulation.plan.sites[site].name;
@@ -102,6 +119,9 @@ pub fn start(
             return Err(InternetError::NotUp { site: name.clone(), cause, errors: helper.end() });
         }
     }
+    let addresses: Vec<Ipv4Addr> = ways.iter().map(|way| way.address).collect();
+    let tcp = internet_tcp::start(emulation, hub, &addresses, move |asked| machine_address(asked, options))?;
+    internet.tcp = Some(tcp);
     emulation.namespace(hub).run(|| route_hub(emulation, hub, hub_address, &ways))?;
     for way in &ways {
         emulation.namespace(way.terminal).run(|| route_terminal(emulation, way))?;
@@ -122,9 +142,9 @@ impl Internet {
         let echo =
             if self.echo { "" } else { "; ping goes unanswered (the machine's net.ipv4.ping_group_range forbids it)" };
         format!(
-            "passt {}: TCP connections to the Internet are ended at the hub, where passt's own TCP faces the link: it has \
-             no congestion control, sends whatever the terminal's window allows, and knows neither SACK nor \
-             timestamps{echo}",
+            "TCP connections to the Internet are ended at the hub, whose kernel's TCP, with the hub's settings, faces the \
+             link; they open before the Internet has answered, and a refusal arrives as a reset. UDP and ping pass through \
+             passt ({}), which drops fragments{echo}",
             self.version
         )
     }
@@ -137,6 +157,7 @@ impl Internet {
 
 impl Drop for Internet {
     fn drop(&mut self) {
+        self.tcp = None;
         for helper in &mut self.helpers {
             helper.end();
         }
@@ -221,7 +242,8 @@ fn way(plan: &Plan, hub: usize, terminal: usize) -> Result<Way, InternetError> {
 fn route_hub(emulation: &Emulation, hub: usize, hub_address: Ipv4Addr, ways: &[Way]) -> io::Result<()> {
     let mut netlink = Netlink::open()?;
     write_sysctl("net.ipv4.ip_forward", "1")?;
-    netlink.add_rule(RULE_NEAR, None, MAIN_TABLE, Some(0))?;
+    netlink.add_rule(&Rule { priority: RULE_NEAR, table: MAIN_TABLE, not_default: true, ..Rule::default() })?;
+    netlink.add_local_default(TABLE_TCP)?;
     let exit = |site: usize, source: Option<Ipv4Addr>, metrics| Route {
         destination: Ipv4Addr::UNSPECIFIED,
         prefix: 0,
@@ -239,7 +261,9 @@ fn route_hub(emulation: &Emulation, hub: usize, hub_address: Ipv4Addr, ways: &[W
     for way in ways {
         let table = TABLE_SITE + way.terminal as u32;
         netlink.add_on_link_route(&exit(way.terminal, None, Vec::new()), table)?;
-        netlink.add_rule(RULE_SITE, Some(way.address), table, None)?;
+        let rule = Rule { priority: RULE_SITE, source: Some(way.address), table, ..Rule::default() };
+        netlink.add_rule(&rule)?;
+        netlink.add_rule(&Rule { priority: RULE_TCP, only_tcp: true, table: TABLE_TCP, ..rule })?;
     }
     let metrics = route_metrics(&emulation.tcp_config(hub), u64::from(MTU));
     netlink.add_on_link_route(&exit(hub, Some(hub_address), metrics), MAIN_TABLE)
@@ -256,6 +280,14 @@ fn route_terminal(emulation: &Emulation, way: &Way) -> io::Result<()> {
         source: Some(way.address),
         metrics: route_metrics(&config, interface_mtu(interface, &config)),
     })
+}
+
+/// Which address of the machine stands behind the one that a terminal asked for; `None`: it is refused.
+fn machine_address(asked: Ipv4Addr, options: InternetOptions) -> Option<Ipv4Addr> {
+    match asked {
+        GATEWAY => options.reach_machine_loopback.then_some(Ipv4Addr::LOCALHOST),
+        other => (!other.is_loopback() && !other.is_unspecified()).then_some(other),
+    }
 }
 
 fn tap_device(site: usize) -> String {
@@ -292,7 +324,7 @@ fn arguments(device: &str, address: Ipv4Addr, options: InternetOptions) -> Vec<O
 
 fn version() -> Result<String, InternetError> {
     let output = match Command::new("pasta").arg("--version").output() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(InternetError::Absent),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ABSENT),
         other => other.map_err(InternetError::Start)?,
     };
     let text = String::from_utf8_lossy(&output.stdout);

@@ -5,6 +5,7 @@ pub mod driver;
 pub mod emulation;
 pub mod headers;
 pub mod internet;
+mod internet_tcp;
 pub mod lateness;
 pub mod namespace;
 pub mod netlink;

@@ -4,6 +4,7 @@ use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::AddressFamily;
+use netlink_packet_route::IpProtocol;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
@@ -41,6 +42,21 @@ pub struct Route {
     pub source: Option<Ipv4Addr>,
     /// TCP attributes of the route.
     pub metrics: Vec<RouteMetric>,
+}
+
+/// Which packets are looked up in which table. Rules are tried in the order of their priority.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rule {
+    /// Lower is earlier; the main table's own is 32,766.
+    pub priority: u32,
+    /// Packets from this address; `None`: from all.
+    pub source: Option<Ipv4Addr>,
+    /// Only TCP.
+    pub only_tcp: bool,
+    /// The table.
+    pub table: u32,
+    /// Its default route does not count.
+    pub not_default: bool,
 }
 
 impl Netlink {
@@ -138,26 +154,34 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// Adds a rule: in order of `priority`, packets from `source` (`None`: all) are looked up in `table`, where routes of
-    /// at most `ignored_prefix` bits do not count.
-    pub fn add_rule(
-        &mut self,
-        priority: u32,
-        source: Option<Ipv4Addr>,
-        table: u32,
-        ignored_prefix: Option<u32>,
-    ) -> io::Result<()> {
+    /// Sends what no other route of `table` names to this host itself, whatever its address.
+    pub fn add_local_default(&mut self, table: u32) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.scope = RouteScope::Host;
+        message.header.kind = RouteType::Local;
+        message.attributes.push(RouteAttribute::Oif(index_of("lo")?));
+        message.attributes.push(RouteAttribute::Table(table));
+        self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Adds a rule.
+    pub fn add_rule(&mut self, rule: &Rule) -> io::Result<()> {
         let mut message = RuleMessage::default();
         message.header.family = AddressFamily::Inet;
         message.header.action = RuleAction::ToTable;
-        message.attributes.push(RuleAttribute::Priority(priority));
-        message.attributes.push(RuleAttribute::Table(table));
-        if let Some(source) = source {
+        message.attributes.push(RuleAttribute::Priority(rule.priority));
+        message.attributes.push(RuleAttribute::Table(rule.table));
+        if let Some(source) = rule.source {
             message.header.src_len = 32;
             message.attributes.push(RuleAttribute::Source(source.into()));
         }
-        if let Some(bits) = ignored_prefix {
-            message.attributes.push(RuleAttribute::SuppressPrefixLen(bits));
+        if rule.only_tcp {
+            message.attributes.push(RuleAttribute::IpProtocol(IpProtocol::Tcp));
+        }
+        if rule.not_default {
+            message.attributes.push(RuleAttribute::SuppressPrefixLen(0));
         }
         self.create(RouteNetlinkMessage::NewRule(message))
     }

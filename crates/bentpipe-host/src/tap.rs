@@ -59,11 +59,17 @@ pub struct Connection {
     pub pure_acks: u64,
     /// Segments with data that reached the host.
     pub segments_received: u64,
+    /// Most data bytes the host had sent and not seen acknowledged.
+    pub in_flight_max: u64,
+    /// The host opened it (its SYN offers what it would; an answer offers only what was asked).
+    pub active: bool,
+    peer_mss: Option<u16>,
     peer_scale: Option<u8>,
+    peer_timestamps: bool,
     syn_seen: bool,
-    peer_syn_seen: bool,
     next_sequence: Option<u32>,
     first_sequence: u32,
+    acknowledged: u32,
     data_acknowledged: bool,
 }
 
@@ -82,6 +88,27 @@ impl Connection {
         }
     }
 }
+
+impl Connection {
+    /// Data bytes of a full segment, as far as the SYNs told.
+    fn segment_bytes(&self) -> u64 {
+        let mss = [self.mss, self.peer_mss].into_iter().flatten().min().unwrap_or(MSS_USUAL);
+        // Ten bytes of timestamps, padded to words, in every segment (RFC 7323 §3).
+        let timestamps = if self.timestamps && self.peer_timestamps { 12 } else { 0 };
+        u64::from(mss).saturating_sub(timestamps).max(1)
+    }
+
+    /// What of `limit` may be advertised: whole segments, if there is room for one. A sender would fill the rest of the
+    /// window with one small segment a round trip (RFC 1122 §4.2.3.3 asks receivers to avoid that, and stacks without
+    /// window scaling, Linux among them, advertise whole segments).
+    fn whole_segments(&self, limit: u64) -> u64 {
+        let segment = self.segment_bytes();
+        if limit < segment { limit } else { limit / segment * segment }
+    }
+}
+
+/// What a host that offers no MSS accepts (RFC 9293 §3.7.1).
+const MSS_USUAL: u16 = 536;
 
 impl Tap {
     /// A tap for the host with these addresses.
@@ -112,11 +139,14 @@ impl Tap {
             connection.window_scale = options.window_scale;
             connection.sack = options.sack;
             connection.timestamps = options.timestamps;
+            connection.active = view.flags & flag::ACK == 0;
             connection.first_sequence = view.sequence.wrapping_add(1);
+            connection.acknowledged = connection.first_sequence;
             connection.next_sequence = Some(connection.first_sequence);
         }
         // The window of a SYN is never scaled.
         let shift = if syn { 0 } else { connection.own_shift() };
+        let limit = limit.map(|limit| connection.whole_segments(limit));
         let window = limit_window(frame, &view, shift, limit);
         if view.flags & flag::RST == 0 {
             connection.window_max = connection.window_max.max(window);
@@ -133,6 +163,10 @@ impl Tap {
             } else {
                 connection.repeated_bytes += data.saturating_sub(u64::from(ahead));
                 *next = end;
+            }
+            let in_flight = connection.next_sequence.unwrap_or(end).wrapping_sub(connection.acknowledged);
+            if connection.syn_seen && in_flight < u32::MAX / 2 {
+                connection.in_flight_max = connection.in_flight_max.max(u64::from(in_flight));
             }
             if !connection.data_acknowledged {
                 connection.initial_burst += 1;
@@ -157,17 +191,23 @@ impl Tap {
         };
         let syn = view.flags & flag::SYN != 0;
         if syn {
-            connection.peer_syn_seen = true;
-            connection.peer_scale = syn_options(frame, &view).window_scale;
+            let options = syn_options(frame, &view);
+            connection.peer_mss = options.mss;
+            connection.peer_scale = options.window_scale;
+            connection.peer_timestamps = options.timestamps;
         }
         if view.data_bytes > 0 {
             connection.segments_received += 1;
         }
         if view.flags & flag::ACK != 0 && connection.data_segments > 0 {
-            let acknowledged = view.acknowledgement.wrapping_sub(connection.first_sequence);
-            connection.data_acknowledged |= acknowledged > 0 && acknowledged < u32::MAX / 2;
+            let progress = view.acknowledgement.wrapping_sub(connection.acknowledged);
+            if progress > 0 && progress < u32::MAX / 2 {
+                connection.acknowledged = view.acknowledgement;
+                connection.data_acknowledged = true;
+            }
         }
         let shift = if syn { 0 } else { connection.peer_shift() };
+        let limit = limit.map(|limit| connection.whole_segments(limit));
         limit_window(frame, &view, shift, limit);
     }
 

@@ -5,6 +5,9 @@
 //! out of the INET_DIAG_INFO attribute. Listening sockets are not asked for; TIME_WAIT and half-open (SYN received)
 //! sockets have no such attribute and are passed over. A socket is one end: a connection between two programs of the
 //! same site is seen twice, once from each side. One that opens and closes between two rounds is not seen.
+//!
+//! A round costs the kernel a walk through the whole machine's table of connections, for each address family: 0.6 ms of
+//! a core in all on a 2-core virtual machine with 262144 slots (Linux 6.18), and 3 ms with 1400 sockets in the site.
 
 use crate::clock::Clock;
 use crate::namespace::Namespace;

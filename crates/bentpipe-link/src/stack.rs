@@ -13,9 +13,9 @@ use toml::{Table, Value};
 pub struct TcpConfig {
     /// The preset these settings started from.
     pub preset: Option<String>,
-    /// Most that the host advertises, in bytes (the receiver's side).
+    /// Most that the host advertises, in bytes (the receiver's side). A live run advertises the whole segments in it.
     pub receive_window: Option<DataSize>,
-    /// Most that the host has in flight, in bytes (the sender's side).
+    /// Most that the host has in flight, in bytes (the sender's side). A live run allows the whole segments in it.
     pub send_buffer: Option<DataSize>,
     /// Segments sent before the first acknowledgement (RFC 6928: 10; RFC 2581: 2; before: 1).
     pub initial_window: Option<u32>,

@@ -1,0 +1,44 @@
+# bentpipe: `make demo` and `make test` do everything a new machine needs, then the work.
+
+CARGO ?= cargo
+BIN = target/release/bentpipe
+
+.PHONY: all build demo test bench check fuzz man install clean setup-demo setup-test
+
+all: build
+
+build:
+	$(CARGO) build --release --locked -p bentpipe
+
+# The main job on real input: a clinic behind IperSpace fetches an image with a real curl, first with an 8 KB window.
+demo: setup-demo build
+	$(BIN) run scenarios/clinic.toml --out runs/clinic
+
+test: setup-test
+	tools/test
+
+# Measures the emulator beside a bare veth pair. Takes about six minutes; the machine should be otherwise idle.
+bench:
+	$(CARGO) bench --locked -p bentpipe-host --bench emulator
+
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+man: build
+	$(BIN) man --out target/man
+
+install: build man
+	install -D $(BIN) $(DESTDIR)/usr/local/bin/bentpipe
+	install -d $(DESTDIR)/usr/local/share/man/man1
+	install -m 644 target/man/*.1 $(DESTDIR)/usr/local/share/man/man1
+
+setup-demo:
+	tools/setup curl
+
+setup-test:
+	tools/setup curl ping tshark pasta runuser chromium
+
+clean:
+	$(CARGO) clean
+	rm -rf runs

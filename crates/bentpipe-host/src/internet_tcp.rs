@@ -1,0 +1,196 @@
+//! TCP between the link and the Internet: the hub's kernel ends the terminals' connections, and each is continued from
+//! the machine by a connection of its own. So the hub's TCP, as the scenario set it, faces the link.
+//!
+//! A firewall rule of the hub (`tproxy`) hands every connection of a terminal to one listening socket, which keeps the
+//! address that was asked for. The kernel answers before the far side has: a refusal arrives as a reset after the opening.
+
+use crate::emulation::Emulation;
+use crate::internet::InternetError;
+use crate::spawn::{CommandSpec, Output};
+use crate::topology::{SEGMENT_PREFIX, network};
+use socket2::{Domain, SockRef, Socket, Type};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The listening socket and the connections behind it.
+#[derive(Debug)]
+pub(crate) struct TcpExit {
+    listener: TcpListener,
+    connections: Arc<Connections>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// As long as the kernel's own six repetitions of a SYN (1 + 2 + 4 + … + 64 s, tcp_syn_retries).
+const CONNECT_LIMIT: Duration = Duration::from_secs(127);
+const BACKLOG: i32 = 1024;
+
+/// Starts to take the terminals' connections at the hub.
+pub(crate) fn start(
+    emulation: &Emulation,
+    hub: usize,
+    terminals: &[Ipv4Addr],
+    translate: impl Fn(Ipv4Addr) -> Option<Ipv4Addr> + Send + Sync + 'static,
+) -> Result<TcpExit, InternetError> {
+    let listener = emulation.namespace(hub).run(listen)?;
+    let port = listener.local_addr().map_err(InternetError::Start)?.port();
+    capture(emulation, hub, terminals, port)?;
+    let connections = Arc::new(Connections::default());
+    let accepting = listener.try_clone().map_err(InternetError::Start)?;
+    let accepted = connections.clone();
+    let thread = std::thread::Builder::new()
+        .name("internet".into())
+        .spawn(move || accept(&accepting, &accepted, &Arc::new(translate)))
+        .map_err(InternetError::Start)?;
+    Ok(TcpExit { listener, connections, thread: Some(thread) })
+}
+
+impl Drop for TcpExit {
+    fn drop(&mut self) {
+        // Wakes the thread that accepts.
+        let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.connections.end();
+    }
+}
+
+fn listen() -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_ip_transparent_v4(true)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// The firewall rule. Connections between sites are left alone.
+fn capture(emulation: &Emulation, hub: usize, terminals: &[Ipv4Addr], port: u16) -> Result<(), InternetError> {
+    let interfaces = emulation.plan.sites.iter().flat_map(|site| &site.interfaces);
+    let segments: BTreeSet<Ipv4Addr> = interfaces.map(|interface| network(interface.segment)).collect();
+    let near: Vec<String> = segments.iter().map(|segment| format!("{segment}/{SEGMENT_PREFIX}")).collect();
+    let terminals: Vec<String> = terminals.iter().map(Ipv4Addr::to_string).collect();
+    let rules = format!(
+        "add table ip internet; \
+         add chain ip internet captured {{ type filter hook prerouting priority mangle; }}; \
+         add rule ip internet captured ip saddr {{ {} }} ip daddr != {{ {} }} meta l4proto tcp \
+         tproxy to 127.0.0.1:{port} accept",
+        terminals.join(", "),
+        near.join(", ")
+    );
+    let spec = CommandSpec {
+        argv: vec!["nft".into(), rules.into()],
+        environment: Vec::new(),
+        output: Output::Capture,
+        own_group: true,
+    };
+    let child = emulation.spawn(hub, spec).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => InternetError::Absent { program: "nft", package: "nftables" },
+        _ => InternetError::Start(error),
+    })?;
+    let output = child.wait_with_output().map_err(InternetError::Start)?;
+    if !output.status.success() {
+        return Err(InternetError::Capture(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")));
+    }
+    Ok(())
+}
+
+fn accept<T>(listener: &TcpListener, connections: &Arc<Connections>, translate: &Arc<T>)
+where
+    T: Fn(Ipv4Addr) -> Option<Ipv4Addr> + Send + Sync + 'static,
+{
+    loop {
+        let near = match listener.accept() {
+            Ok((near, _)) => near,
+            // The connection ended before we took it, or the process has no descriptor left for it.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+            Err(_) => return,
+        };
+        let (connections, translate) = (connections.clone(), translate.clone());
+        // A thread that cannot be made drops the connection.
+        let _ = std::thread::Builder::new().name("internet-tcp".into()).spawn(move || {
+            if open(&near, &connections, translate.as_ref()).is_err() {
+                reset(&near);
+            }
+        });
+    }
+}
+
+/// Continues a connection from the machine, until both directions have ended.
+fn open(
+    near: &TcpStream,
+    connections: &Connections,
+    translate: &dyn Fn(Ipv4Addr) -> Option<Ipv4Addr>,
+) -> io::Result<()> {
+    let SocketAddr::V4(asked) = near.local_addr()? else { return Err(io::ErrorKind::Unsupported.into()) };
+    let address = translate(*asked.ip()).ok_or(io::ErrorKind::ConnectionRefused)?;
+    let far = TcpStream::connect_timeout(&SocketAddrV4::new(address, asked.port()).into(), CONNECT_LIMIT)?;
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    let _held = connections.hold(near, &far)?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| carry(near, &far));
+        carry(&far, near);
+    });
+    Ok(())
+}
+
+/// Carries one direction, its end of file and its reset.
+fn carry(mut from: &TcpStream, mut to: &TcpStream) {
+    match io::copy(&mut from, &mut to) {
+        Ok(_) => {
+            let _ = to.shutdown(Shutdown::Write);
+        }
+        Err(_) => {
+            for end in [from, to] {
+                reset(end);
+                let _ = end.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
+
+/// When its last descriptor closes, the connection ends with a reset.
+fn reset(connection: &TcpStream) {
+    let _ = SockRef::from(connection).set_linger(Some(Duration::ZERO));
+}
+
+/// Open connections, so that they can be ended from outside.
+#[derive(Debug, Default)]
+struct Connections {
+    open: Mutex<BTreeMap<u64, [TcpStream; 2]>>,
+}
+
+struct Held<'a> {
+    connections: &'a Connections,
+    number: u64,
+}
+
+impl Connections {
+    fn hold(&self, near: &TcpStream, far: &TcpStream) -> io::Result<Held<'_>> {
+        let ends = [near.try_clone()?, far.try_clone()?];
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = open.last_key_value().map_or(0, |(last, _)| last + 1);
+        open.insert(number, ends);
+        Ok(Held { connections: self, number })
+    }
+
+    fn end(&self) {
+        for end in self.open.lock().unwrap_or_else(PoisonError::into_inner).values().flatten() {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.connections.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
+}

@@ -1,0 +1,186 @@
+//! Programs that workloads and services run, with their output kept.
+
+use bentpipe_host::emulation::Emulation;
+use bentpipe_host::spawn::{CommandSpec, Output};
+use std::io::{self, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, ExitStatus};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Bytes of output kept of each stream; the rest is read and counted.
+const OUTPUT_KEPT: usize = 64 << 10;
+/// How long a program may take to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A program under way.
+pub struct RunningCommand {
+    command: String,
+    child: Child,
+    readers: Vec<JoinHandle<String>>,
+    exit: Option<ExitStatus>,
+    started: Instant,
+    ended: Option<Instant>,
+}
+
+/// How a program ended.
+#[derive(Clone, Debug)]
+pub struct EndedCommand {
+    /// Its command line.
+    pub command: String,
+    /// Exit status, 128 + signal when it was killed.
+    pub exit: i32,
+    /// The same, if it ended before it was told to.
+    pub ended_by_itself: Option<i32>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it printed as errors.
+    pub stderr: String,
+}
+
+impl RunningCommand {
+    /// Starts a program at a site.
+    pub fn start(emulation: &Emulation, site: usize, argv: &[String]) -> io::Result<RunningCommand> {
+        let spec = CommandSpec {
+            argv: argv.iter().map(Into::into).collect(),
+            environment: Vec::new(),
+            output: Output::Capture,
+            own_group: true,
+        };
+        let started = Instant::now();
+        let mut child = emulation.spawn(site, spec)?;
+        let mut readers = Vec::new();
+        let out = child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>);
+        let err = child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>);
+        for stream in [out, err].into_iter().flatten() {
+            readers.push(std::thread::Builder::new().name("output".into()).spawn(move || keep_output(stream))?);
+        }
+        // A shell line is shown as it was written.
+        let command = match argv {
+            [shell, flag, line] if shell == "/bin/sh" && flag == "-c" => line.clone(),
+            words => words.join(" "),
+        };
+        Ok(RunningCommand { command, child, readers, exit: None, started, ended: None })
+    }
+
+    /// Whether the program has ended.
+    pub fn has_ended(&mut self) -> bool {
+        if self.exit.is_none() {
+            self.exit = self.child.try_wait().ok().flatten();
+            self.ended = self.exit.map(|_| Instant::now());
+        }
+        self.exit.is_some()
+    }
+
+    /// How long the program has run, or ran.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.ended.unwrap_or_else(Instant::now).duration_since(self.started).as_secs_f64()
+    }
+
+    /// Ends the program if need be (`end`) and says how it went.
+    pub fn finish(mut self, end: bool) -> EndedCommand {
+        let by_itself = self.has_ended();
+        if end && !by_itself {
+            self.terminate();
+        }
+        let exit = self.exit.or_else(|| self.child.wait().ok()).map_or(-1, exit_code);
+        // What the program left running in its group may hold the pipes open.
+        self.signal_group(libc_signal::KILL);
+        let mut texts = self.readers.drain(..).map(|reader| reader.join().unwrap_or_default());
+        let (stdout, stderr) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
+        drop(texts);
+        EndedCommand {
+            command: std::mem::take(&mut self.command),
+            exit,
+            ended_by_itself: by_itself.then_some(exit),
+            stdout,
+            stderr,
+        }
+    }
+
+    fn terminate(&mut self) {
+        self.signal_group(libc_signal::TERM);
+        let give_up = Instant::now() + GRACE;
+        while !self.has_ended() && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if !self.has_ended() {
+            self.signal_group(libc_signal::KILL);
+        }
+    }
+
+    /// Signals the program and what it started (it leads a process group of its own).
+    fn signal_group(&self, signal: rustix::process::Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            // The group may be gone already.
+            let _ = rustix::process::kill_process_group(pid, signal);
+        }
+    }
+}
+
+mod libc_signal {
+    pub use rustix::process::Signal;
+    pub const TERM: Signal = Signal::TERM;
+    pub const KILL: Signal = Signal::KILL;
+}
+
+/// The exit status as a shell gives it.
+#[must_use]
+pub fn exit_code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+/// Reads a stream to its end and keeps the first [`OUTPUT_KEPT`] bytes as text.
+fn keep_output(mut stream: Box<dyn Read + Send>) -> String {
+    let mut kept = Vec::new();
+    let mut total = 0;
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(n) = stream.read(&mut buffer) {
+        if n == 0 {
+            break;
+        }
+        total += n;
+        let room = OUTPUT_KEPT.saturating_sub(kept.len());
+        kept.extend_from_slice(&buffer[..n.min(room)]);
+    }
+    let mut text = String::from_utf8_lossy(&kept).into_owned();
+    if total > kept.len() {
+        text.push_str(&format!("\n[{} more bytes not kept]\n", total - kept.len()));
+    }
+    text
+}
+
+/// Whether the program exists. Of a shell line only a plain first word can be told.
+pub fn check_program(argv: &[String]) -> Result<(), String> {
+    let program = match argv {
+        [shell, flag, line] if shell == "/bin/sh" && flag == "-c" => {
+            let first = line.split_whitespace().next().unwrap_or_default();
+            let plain = first.chars().all(|c| c.is_ascii_alphanumeric() || "-_./+".contains(c));
+            if !plain || SHELL_WORDS.contains(&first) {
+                return Ok(());
+            }
+            first
+        }
+        words => words.first().map(String::as_str).unwrap_or_default(),
+    };
+    let is_program = |path: &Path| rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = if program.contains('/') {
+        is_program(Path::new(program))
+    } else {
+        std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)))
+    };
+    if found {
+        return Ok(());
+    }
+    Err(format!("there is no program {program:?} on this machine; allowed: one in PATH, or a path to one"))
+}
+
+/// Words that a shell knows without a program (POSIX.1-2017 §2.4, §2.9.1, §2.14).
+const SHELL_WORDS: [&str; 36] = [
+    "if", "for", "while", "until", "case", "{", "(", "!", ":", ".", "break", "cd", "continue", "eval", "exec", "exit",
+    "export", "read", "readonly", "return", "set", "shift", "times", "trap", "unset", "wait", "command", "umask",
+    "ulimit", "type", "alias", "bg", "fg", "jobs", "local", "hash",
+];

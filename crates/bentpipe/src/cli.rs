@@ -1,0 +1,131 @@
+//! The command line, defined once: help, man pages and completions come from here.
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Put any application on any satellite link, and measure what its users would feel.
+#[derive(Debug, Parser)]
+#[command(name = "bentpipe", version, max_term_width = 100)]
+#[command(after_help = "Exit status: 0 done; 1 something failed; 2 bad input, nothing was started; 3 a run was later \
+than its limits and is invalid; 130 ended by Ctrl-C. `shell` passes its command's status through.")]
+pub struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the catalogue of links, or explain one
+    Links {
+        /// What to do; without it, list
+        #[command(subcommand)]
+        action: Option<LinksAction>,
+    },
+    /// List the TCP presets for [hosts.X.tcp]
+    Presets,
+    /// Run a shell, or one command, behind a satellite link
+    Shell(ShellArguments),
+    /// Run a scenario's workloads over real packets; leave a record and a report
+    Run(RunArguments),
+    /// Write the report of a record again
+    Report(ReportArguments),
+    /// Print a completion script
+    Completions {
+        /// The shell to complete in
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages
+    Man {
+        /// Folder to write to
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        out: PathBuf,
+    },
+}
+
+/// What to do with the catalogue
+#[derive(Debug, Subcommand)]
+pub enum LinksAction {
+    /// Explain one link: every value, with its source
+    Show {
+        /// A name from the catalogue, or a link file
+        #[arg(value_name = "LINK")]
+        link: String,
+        /// Override a field, such as 'one_way_delay=250 ms'; may be given several times
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<String>,
+    },
+}
+
+/// Run a shell, or one command, behind a satellite link
+///
+/// The command runs at the terminal side; the hub side answers pings and can run a command too. The sites are called
+/// `hub` and `terminal` (`ping hub`), and BENTPIPE_HUB and BENTPIPE_TERMINAL hold their addresses. No root is needed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  bentpipe shell geo-two-way -- ping -c 3 hub\n  \
+bentpipe shell acts-t1 --set 'noise=1e-5' --hub 'python3 -m http.server 80' -- curl -s http://hub/")]
+pub struct ShellArguments {
+    /// A name from the catalogue (`bentpipe links`), or a link file
+    #[arg(value_name = "LINK")]
+    pub link: String,
+    /// Override a field of the link, such as 'one_way_delay=250 ms'; may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// A command line to run at the hub for as long as the shell lasts; its output goes to standard error
+    #[arg(long, value_name = "COMMAND")]
+    pub hub: Option<String>,
+    /// Give the terminal side the machine's own network, through the link (needs Debian's passt)
+    #[arg(long)]
+    pub internet: bool,
+    /// TCP preset of both sides (`bentpipe presets`)
+    #[arg(long, value_name = "PRESET")]
+    pub tcp: Option<String>,
+    /// Seed of every random stream
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Capture both ends of the link
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub pcap: Option<PathBuf>,
+    /// Do not print what the link carried when the shell ends
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// The command and its arguments; without them, your shell
+    #[arg(value_name = "COMMAND", last = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Run a scenario's workloads over real packets; leave a record and a report
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The scenario
+    #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
+    pub scenario: PathBuf,
+    /// Folder for record.json and report.html; by default runs/NAME-DATE-TIME
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+    /// Override a key, such as 'links.sat.one_way_delay=250 ms' or 'workloads.image.bytes=1 MB'
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Capture every port of every case, as CASE.pcapng in the folder
+    #[arg(long)]
+    pub pcap: bool,
+    /// Print the record as JSON instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Only check the scenario
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Write the report of a record again
+#[derive(Debug, Args)]
+pub struct ReportArguments {
+    /// The record.json that a run left, or its folder
+    #[arg(value_name = "RECORD", value_hint = ValueHint::AnyPath)]
+    pub record: PathBuf,
+    /// Where to write the HTML report; by default report.html beside the record
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub out: Option<PathBuf>,
+}

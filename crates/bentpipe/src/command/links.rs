@@ -1,0 +1,130 @@
+//! The catalogue: list it, explain a link.
+
+use super::BadInput;
+use crate::cli::LinksAction;
+use bentpipe_lab::scenario::find_link;
+use bentpipe_link::catalogue::{self, LinkFile};
+use bentpipe_link::config::{DirectionConfig, LinkConfig};
+use bentpipe_link::queue::QueueLimit;
+use bentpipe_link::stack::PRESETS;
+use bentpipe_link::time::Instant;
+use bentpipe_link::units::BitRate;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use toml::Table;
+
+/// Lists the catalogue or explains one link.
+pub fn run(action: Option<LinksAction>) -> anyhow::Result<ExitCode> {
+    let text = match action {
+        None => list()?,
+        Some(LinksAction::Show { link, set }) => show(&link, &set)?,
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists the TCP presets.
+pub fn presets() -> anyhow::Result<ExitCode> {
+    let mut text = String::new();
+    for preset in PRESETS {
+        text.push_str(&format!("{:<20} {}\n", preset.name, preset.about));
+    }
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A link with overrides from the command line.
+pub fn load(link: &str, set: &[String]) -> Result<(LinkFile, LinkConfig), BadInput> {
+    let file = find_link(link, Path::new("")).map_err(BadInput)?;
+    let mut over = Table::new();
+    for text in set {
+        let one = catalogue::parse_override(text)?;
+        bentpipe_link::config::lay_over(&mut over, one);
+    }
+    let config = file.with(over).map_err(|problem| {
+        let source = if set.is_empty() {
+            file.source_name.clone()
+        } else {
+            format!("{link} with --set {}", set.join(" --set "))
+        };
+        BadInput(format!("{source}: {}: {}", problem.key, problem.message))
+    })?;
+    Ok((file, config))
+}
+
+fn list() -> Result<String, BadInput> {
+    let mut rows = vec![["NAME", "FORWARD", "RETURN", "ROUND TRIP", "WHAT"].map(str::to_owned)];
+    for name in catalogue::names() {
+        let (_, config) = load(name, &[])?;
+        rows.push([
+            name.to_owned(),
+            rate(&config.forward).to_string(),
+            rate(&config.back).to_string(),
+            config.round_trip().to_string(),
+            config.title,
+        ]);
+    }
+    let widths: Vec<usize> = (0..4).map(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in &rows {
+        for (cell, width) in row.iter().zip(&widths) {
+            text.push_str(&format!("{cell:<width$}  "));
+        }
+        text.push_str(&row[4]);
+        text.push('\n');
+    }
+    text.push_str("\nbentpipe links show NAME explains one, with the source of every value.\n");
+    Ok(text)
+}
+
+fn show(link: &str, set: &[String]) -> Result<String, BadInput> {
+    let (file, config) = load(link, set)?;
+    let mut text = format!("{}: {}\n\n{}\n\n", file.name, config.title, config.summary.trim());
+    text.push_str(&format!(
+        "It carries {}; MTU {} B; configured round trip {}.\n",
+        if config.carries_ethernet { "Ethernet frames (a bridge)" } else { "IP packets" },
+        config.mtu,
+        config.round_trip()
+    ));
+    for (name, direction) in [("forward", &config.forward), ("return", &config.back)] {
+        text.push_str(&format!(
+            "  {name:<8} {}{}, {} one way, queue {}, {} per 1500 B packet\n",
+            rate(direction),
+            if direction.channels > 1 { format!(" in {} channels", direction.channels) } else { String::new() },
+            direction.medium.one_way_delay,
+            match direction.queue {
+                QueueLimit::Bytes(bytes) => format!("{bytes} B"),
+                QueueLimit::Packets(packets) => format!("{packets} packets"),
+            },
+            framed(direction, config.carries_ethernet),
+        ));
+    }
+    if let Some(circuit) = &config.circuit {
+        let total: f64 = circuit.stages.iter().map(|stage| stage.time.as_secs_f64()).sum();
+        let stages: Vec<String> = circuit.stages.iter().map(|s| format!("{} {}", s.name, s.time)).collect();
+        text.push_str(&format!("  circuit  set-up {total:.2} s ({})\n", stages.join(", ")));
+    }
+    if !set.is_empty() {
+        text.push_str(&format!("\nWith --set {}. The file says:\n", set.join(" --set ")));
+    }
+    text.push_str("\nValues and their sources (! = an assumption of ours):\n");
+    for value in file.provenance() {
+        let mark = if value.assumed { '!' } else { ' ' };
+        text.push_str(&format!("{mark} {} = {}\n      {}\n", value.key, value.value, value.source));
+    }
+    Ok(text)
+}
+
+fn rate(direction: &DirectionConfig) -> BitRate {
+    BitRate::from_bps(direction.rate.highest().bps.saturating_mul(direction.channels as u64))
+}
+
+/// What a full packet becomes on the wire, and how long one channel takes for it.
+fn framed(direction: &DirectionConfig, ethernet: bool) -> String {
+    let length = if ethernet { 1514 } else { 1500 };
+    let packet = bentpipe_link::packet::Packet::from_pattern(0, 0, 0, length);
+    let bits = direction.framing.bits(&packet, ethernet);
+    let time = direction.rate.at(Instant::ZERO).0.time_for_bits(bits);
+    format!("{} B framed, {:.3} ms", bits.div_ceil(8), time.as_millis_f64())
+}

@@ -1,0 +1,26 @@
+//! One module a command.
+
+pub mod generate;
+pub mod links;
+pub mod report;
+pub mod run;
+pub mod shell;
+
+use bentpipe_link::problem::Problem;
+
+/// The user asked for something impossible: one message, exit status 2, nothing started.
+#[derive(Debug)]
+pub struct BadInput(pub String);
+
+impl std::fmt::Display for BadInput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for BadInput {}
+
+impl From<Problem> for BadInput {
+    fn from(problem: Problem) -> BadInput {
+        BadInput(problem.to_string())
+    }
+}

@@ -1,0 +1,190 @@
+//! A shell, or one command, behind a link.
+
+use super::{BadInput, links};
+use crate::cli::ShellArguments;
+use crate::stop;
+use anyhow::Context;
+use bentpipe_host::emulation::{Emulation, EmulationOutcome, Setup};
+use bentpipe_host::namespace::acquire_privilege;
+use bentpipe_host::spawn::{CommandSpec, Output};
+use bentpipe_host::tcp_stack;
+use bentpipe_host::topology::LinkSpec;
+use bentpipe_link::config::LinkConfig;
+use bentpipe_link::stack::TcpConfig;
+use bentpipe_link::units::DataSize;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitCode, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use toml::{Table, Value};
+
+const HUB: usize = 0;
+const TERMINAL: usize = 1;
+/// How often signals are looked for while the command runs.
+const TICK: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// Runs the command at the terminal side and passes its exit status through.
+pub fn run(arguments: ShellArguments) -> anyhow::Result<ExitCode> {
+    let (file, config) = links::load(&arguments.link, &arguments.set)?;
+    let tcp = tcp_config(arguments.tcp.as_deref())?;
+    let argv = if arguments.command.is_empty() { vec![login_shell()] } else { arguments.command.clone() };
+    let privilege = acquire_privilege().map_err(|error| BadInput(error.to_string()))?;
+    let stop = stop::flag_on_end()?;
+    let sites = ["hub", "terminal"].map(str::to_owned);
+    let spec = LinkSpec {
+        name: "sat".to_owned(),
+        sites: sites.to_vec(),
+        carries_ethernet: config.carries_ethernet,
+        mtu: config.mtu,
+    };
+    let setup = Setup {
+        links: vec![(spec, config.clone())],
+        tcp: sites.into_iter().map(|site| (site, tcp.clone())).collect(),
+        seed: arguments.seed,
+        capture: arguments.pcap.clone(),
+        ..Setup::default()
+    };
+    let emulation = Emulation::start(&setup, privilege)?;
+    let environment = vec![("BENTPIPE_LINK".to_owned(), file.name.clone())];
+    let hub = match &arguments.hub {
+        None => None,
+        Some(line) => {
+            let argv = vec!["/bin/sh".into(), "-c".into(), line.into()];
+            let spec = CommandSpec { argv, environment: environment.clone(), output: Output::Errors, own_group: true };
+            Some(emulation.spawn(HUB, spec).with_context(|| format!("cannot start {line:?} at the hub"))?)
+        }
+    };
+    if arguments.command.is_empty() && !arguments.quiet {
+        eprintln!(
+            "behind {} ({}): this is the terminal side, `hub` is {}. Leave with exit or Ctrl-D.",
+            file.name,
+            describe(&config),
+            emulation.plan.address(HUB).map_or_else(String::new, |a| a.to_string()),
+        );
+    }
+    let shown = argv[0].to_string_lossy().into_owned();
+    let spec = CommandSpec { argv, environment, output: Output::Inherit, own_group: false };
+    let child =
+        emulation.spawn(TERMINAL, spec).map_err(|error| BadInput(format!("cannot start {shown:?}: {error}")))?;
+    let status = wait(child, &stop)?;
+    if let Some(hub) = hub {
+        end(hub);
+    }
+    let outcome = emulation.finish();
+    report(&outcome, arguments.quiet);
+    Ok(ExitCode::from(exit_code(status)))
+}
+
+fn tcp_config(preset: Option<&str>) -> Result<TcpConfig, BadInput> {
+    let mut table = Table::new();
+    if let Some(preset) = preset {
+        table.insert("preset".to_owned(), Value::String(preset.to_owned()));
+    }
+    let config = TcpConfig::from_table(table).map_err(|p| BadInput(format!("--tcp: {}", p.message)))?;
+    tcp_stack::check(&config).map_err(|p| BadInput(format!("--tcp: {}: {}", p.key, p.message)))?;
+    Ok(config)
+}
+
+fn login_shell() -> OsString {
+    std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into())
+}
+
+fn describe(config: &LinkConfig) -> String {
+    let rate = |direction: &bentpipe_link::config::DirectionConfig| {
+        bentpipe_link::units::BitRate::from_bps(direction.rate.highest().bps * direction.channels as u64)
+    };
+    format!("{} forward, {} return, {} round trip", rate(&config.forward), rate(&config.back), config.round_trip())
+}
+
+/// Waits for the command; a signal to us is passed on to it.
+fn wait(mut child: Child, stop: &AtomicBool) -> anyhow::Result<ExitStatus> {
+    let mut told = false;
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the command")? {
+            return Ok(status);
+        }
+        if stop.load(Ordering::Relaxed) && !told {
+            told = true;
+            signal(&child, rustix::process::Signal::HUP);
+            signal(&child, rustix::process::Signal::TERM);
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        // It may have ended already.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+fn end(mut child: Child) {
+    signal(&child, rustix::process::Signal::TERM);
+    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(2);
+    while std::time::Instant::now() < give_up {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(TICK);
+    }
+    // The end of its process namespace ends it for certain.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    u8::try_from(code & 0xff).unwrap_or(1)
+}
+
+/// What the link carried, in a few lines on standard error.
+fn report(outcome: &EmulationOutcome, quiet: bool) {
+    let pump = &outcome.pump;
+    let missed: u64 = pump.links.iter().map(|link| link.missed_frames).sum::<u64>() + pump.send_failures;
+    if missed > 0 {
+        eprintln!("bentpipe: INVALID: {missed} packets were lost between the programs and the link");
+    }
+    match &outcome.capture {
+        Some(Ok(lost)) if *lost > 0 => eprintln!("bentpipe: the capture lacks {lost} packets: the disk was too slow"),
+        Some(Err(error)) => eprintln!("bentpipe: the capture is broken: {error}"),
+        _ => {}
+    }
+    if quiet {
+        return;
+    }
+    for link in &pump.links {
+        for (direction, name) in link.link.directions().iter().zip(["forward", "return "]) {
+            let sender = direction.sender_counters();
+            let (mut delivered, mut damaged, mut lost) = (0, 0, sender.abandoned_packets);
+            for receiver in direction.receiver_counters() {
+                delivered += receiver.delivered_packets;
+                damaged += receiver.damaged_packets + receiver.delivered_damaged_packets;
+                lost += receiver.lost_packets;
+            }
+            eprintln!(
+                "bentpipe: {name}: {delivered} packets delivered, {} dropped by the queue, {damaged} damaged, {lost} lost; \
+                 {} on the link",
+                sender.dropped_packets,
+                DataSize::from_bytes(sender.link_bits.div_ceil(8)),
+            );
+        }
+        if let Some(circuit) = link.link.circuit() {
+            let totals = circuit.counters(pump.end);
+            let cost = circuit.cost(pump.end).map_or_else(String::new, |cost| {
+                format!(", {cost:.2} {}", circuit.config().currency.as_deref().unwrap_or_default())
+            });
+            eprintln!(
+                "bentpipe: circuit: {} call(s), {:.1} s setting up, {:.1} s on air{cost}",
+                totals.calls,
+                totals.setting_up.as_secs_f64(),
+                totals.on_air.as_secs_f64()
+            );
+        }
+    }
+    let worst = pump.lateness.worst().first().map(|(late, _)| late.as_millis_f64()).unwrap_or_default();
+    eprintln!(
+        "bentpipe: packets left at most {worst:.3} ms late (median {:.3} ms)",
+        pump.lateness.quantile(0.5).as_millis_f64()
+    );
+}
