@@ -4,11 +4,13 @@
 //! a reply tells not only whether it is damaged but, when sequence numbers have wrapped, which request it answers.
 //!
 //! What counts as what:
-//! - `received`: requests answered at least once by an undamaged reply; `loss` is 1 − received ÷ sent.
+//! - `received`: requests answered at least once by an undamaged reply; `loss` is 1 − received ÷ (sent − pending).
 //! - `duplicates`: undamaged replies to an answered request.
 //! - `damaged`: replies whose data differ from what was sent. They do not count as received and give no round-trip
 //!   time (ping(8) counts them).
 //! - `unknown`: replies to no request of ours.
+//! - `pending`: requests at the end of an unfinished ping that may still be answered: younger than the time-out, with no
+//!   later one answered. They count neither as received nor as lost.
 //! - A request that the own host's stack had no room for counts as sent and lost.
 
 use crate::SpecError;
@@ -222,8 +224,19 @@ impl PingClient {
     }
 }
 
+impl PingClient {
+    /// Requests that may still be answered.
+    fn pending(&self, now: Instant) -> usize {
+        if self.ended.is_some() {
+            return 0;
+        }
+        let waiting = |probe: &&Probe| probe.round_trip.is_none() && now.since(probe.sent) < self.spec.timeout;
+        self.probes.iter().rev().take_while(waiting).count()
+    }
+}
+
 impl App for PingClient {
-    fn report(&self, _now: Instant) -> Report {
+    fn report(&self, now: Instant) -> Report {
         let status = match (&self.failure, self.ended) {
             (Some(error), _) => Status::Failed(error.clone()),
             (None, Some(_)) => Status::Done,
@@ -233,8 +246,10 @@ impl App for PingClient {
         let sent = self.probes.len() as f64;
         report.put("sent", "1", sent);
         report.put("received", "1", self.received as f64);
-        if sent > 0.0 {
-            report.put("loss", "1", 1.0 - self.received as f64 / sent);
+        let pending = self.pending(now) as f64;
+        report.put("pending", "1", pending);
+        if sent > pending {
+            report.put("loss", "1", 1.0 - self.received as f64 / (sent - pending));
         }
         report.put("duplicates", "1", self.duplicates as f64);
         report.put("damaged", "1", self.damaged as f64);

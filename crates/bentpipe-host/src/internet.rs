@@ -11,7 +11,7 @@
 
 use crate::emulation::Emulation;
 use crate::namespace::{NamespaceError, write_sysctl};
-use crate::internet_tcp::{self, TcpExit};
+use crate::internet_tcp::{self, Captured, TcpExit};
 use crate::netlink::{MAIN_TABLE, Netlink, Route, Rule};
 use crate::sites::interface_mtu;
 use crate::spawn::{CommandSpec, Output};
@@ -119,8 +119,8 @@ pub fn start(
             return Err(InternetError::NotUp { site: name.clone(), cause, errors: helper.end() });
         }
     }
-    let addresses: Vec<Ipv4Addr> = ways.iter().map(|way| way.address).collect();
-    let tcp = internet_tcp::start(emulation, hub, &addresses, move |asked| machine_address(asked, options))?;
+    let captured: Vec<Captured> = ways.iter().map(|way| way.captured(emulation)).collect();
+    let tcp = internet_tcp::start(emulation, hub, &captured, move |asked| machine_address(asked, options))?;
     internet.tcp = Some(tcp);
     emulation.namespace(hub).run(|| route_hub(emulation, hub, hub_address, &ways))?;
     for way in &ways {
@@ -228,6 +228,17 @@ struct Way {
     hub_address: Ipv4Addr,
 }
 
+impl Way {
+    fn mtu(&self, emulation: &Emulation) -> u64 {
+        let interface = &emulation.plan.sites[self.terminal].interfaces[self.interface];
+        interface_mtu(interface, &emulation.tcp_config(self.terminal))
+    }
+
+    fn captured(&self, emulation: &Emulation) -> Captured {
+        Captured { address: self.address, mtu: self.mtu(emulation) }
+    }
+}
+
 fn way(plan: &Plan, hub: usize, terminal: usize) -> Result<Way, InternetError> {
     for (number, interface) in plan.sites[terminal].interfaces.iter().enumerate() {
         let opposite = plan.sites[hub].interfaces.iter().find(|other| other.segment == interface.segment);
@@ -271,14 +282,13 @@ fn route_hub(emulation: &Emulation, hub: usize, hub_address: Ipv4Addr, ways: &[W
 
 fn route_terminal(emulation: &Emulation, way: &Way) -> io::Result<()> {
     let interface = &emulation.plan.sites[way.terminal].interfaces[way.interface];
-    let config = emulation.tcp_config(way.terminal);
     Netlink::open()?.add_route(&Route {
         destination: Ipv4Addr::UNSPECIFIED,
         prefix: 0,
         via: Some(way.hub_address),
         device: interface.device.clone(),
         source: Some(way.address),
-        metrics: route_metrics(&config, interface_mtu(interface, &config)),
+        metrics: route_metrics(&emulation.tcp_config(way.terminal), way.mtu(emulation)),
     })
 }
 

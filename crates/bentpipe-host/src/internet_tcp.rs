@@ -12,6 +12,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -27,12 +28,22 @@ pub(crate) struct TcpExit {
 /// As long as the kernel's own six repetitions of a SYN (1 + 2 + 4 + … + 64 s, tcp_syn_retries).
 const CONNECT_LIMIT: Duration = Duration::from_secs(127);
 const BACKLOG: i32 = 1024;
+/// A link may be silent for this long before what it has not carried is given up.
+const PROGRESS_LIMIT: Duration = Duration::from_secs(60);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A terminal whose connections are taken.
+pub(crate) struct Captured {
+    pub address: Ipv4Addr,
+    /// Its largest packet on the link.
+    pub mtu: u64,
+}
 
 /// Starts to take the terminals' connections at the hub.
 pub(crate) fn start(
     emulation: &Emulation,
     hub: usize,
-    terminals: &[Ipv4Addr],
+    terminals: &[Captured],
     translate: impl Fn(Ipv4Addr) -> Option<Ipv4Addr> + Send + Sync + 'static,
 ) -> Result<TcpExit, InternetError> {
     let listener = emulation.namespace(hub).run(listen)?;
@@ -67,23 +78,24 @@ fn listen() -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// The firewall rule. Connections between sites are left alone.
-fn capture(emulation: &Emulation, hub: usize, terminals: &[Ipv4Addr], port: u16) -> Result<(), InternetError> {
+/// The firewall's rules. Packets between sites are left alone. `tproxy` makes the kernel put fragments together, and
+/// passt would take the first for the whole: what was in fragments is dropped.
+fn capture(emulation: &Emulation, hub: usize, terminals: &[Captured], port: u16) -> Result<(), InternetError> {
     let interfaces = emulation.plan.sites.iter().flat_map(|site| &site.interfaces);
     let segments: BTreeSet<Ipv4Addr> = interfaces.map(|interface| network(interface.segment)).collect();
     let near: Vec<String> = segments.iter().map(|segment| format!("{segment}/{SEGMENT_PREFIX}")).collect();
-    let terminals: Vec<String> = terminals.iter().map(Ipv4Addr::to_string).collect();
-    let rules = format!(
-        "add table ip internet; \
-         add chain ip internet captured {{ type filter hook prerouting priority mangle; }}; \
-         add rule ip internet captured ip saddr {{ {} }} ip daddr != {{ {} }} meta l4proto tcp \
-         tproxy to 127.0.0.1:{port} accept",
-        terminals.join(", "),
-        near.join(", ")
-    );
+    let mut rules = "add table ip internet; \
+                     add chain ip internet captured { type filter hook prerouting priority mangle; };"
+        .to_owned();
+    for Captured { address, mtu } in terminals {
+        let far = format!("add rule ip internet captured ip saddr {address} ip daddr != {{ {} }}", near.join(", "));
+        rules.push_str(&format!("{far} meta l4proto tcp tproxy to 127.0.0.1:{port} accept;"));
+        rules.push_str(&format!("{far} ip length > {mtu} drop;"));
+    }
     let spec = CommandSpec {
         argv: vec!["nft".into(), rules.into()],
-        environment: Vec::new(),
+        // Debian does not let ordinary users look there.
+        environment: vec![("PATH".into(), format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()))],
         output: Output::Capture,
         own_group: true,
     };
@@ -135,26 +147,56 @@ fn open(
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
     let _held = connections.hold(near, &far)?;
-    std::thread::scope(|scope| {
-        scope.spawn(|| carry(near, &far));
-        carry(&far, near);
+    let broken = std::thread::scope(|scope| {
+        let there = scope.spawn(|| carry(near, &far));
+        let back = carry(&far, near);
+        back.or(there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).is_some()
     });
+    if broken {
+        // What was sent before a reset arrives before it.
+        wait_until_acknowledged(near);
+        wait_until_acknowledged(&far);
+        reset(&far);
+        reset(near);
+    }
     Ok(())
 }
 
-/// Carries one direction, its end of file and its reset.
-fn carry(mut from: &TcpStream, mut to: &TcpStream) {
-    match io::copy(&mut from, &mut to) {
+/// Carries one direction to its end of file; says what broke it.
+fn carry(mut from: &TcpStream, mut to: &TcpStream) -> Option<io::Error> {
+    let result = io::copy(&mut from, &mut to);
+    match result {
         Ok(_) => {
             let _ = to.shutdown(Shutdown::Write);
+            None
         }
-        Err(_) => {
-            for end in [from, to] {
-                reset(end);
-                let _ = end.shutdown(Shutdown::Both);
-            }
+        Err(error) => {
+            // The other direction reads to the end of what it has.
+            let _ = from.shutdown(Shutdown::Read);
+            let _ = to.shutdown(Shutdown::Read);
+            Some(error)
         }
     }
+}
+
+/// Waits as long as the peer goes on acknowledging.
+fn wait_until_acknowledged(connection: &TcpStream) {
+    let mut left = bytes_unacknowledged(connection);
+    let mut waited = Duration::ZERO;
+    while left > 0 && waited < PROGRESS_LIMIT {
+        std::thread::sleep(PROGRESS_INTERVAL);
+        let now = bytes_unacknowledged(connection);
+        waited = if now < left { Duration::ZERO } else { waited + PROGRESS_INTERVAL };
+        left = now;
+    }
+}
+
+/// SIOCOUTQ of tcp(7): 0 for a connection that is gone.
+fn bytes_unacknowledged(connection: &TcpStream) -> libc::c_int {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one int.
+    let result = unsafe { libc::ioctl(connection.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result < 0 { 0 } else { bytes }
 }
 
 /// When its last descriptor closes, the connection ends with a reset.

@@ -68,6 +68,10 @@ pub fn workloads(case: &CaseRecord, id: &str) -> Vec<Chart> {
 pub fn links(case: &CaseRecord, id: &str) -> Vec<Chart> {
     let mut charts = Vec::new();
     for link in &case.links {
+        let rates: Vec<(String, Series)> = link.directions.iter().flat_map(delivered_rate).collect();
+        let lines: Vec<(String, &Series)> = rates.iter().map(|(label, s)| (label.clone(), s)).collect();
+        let title = format!("{DELIVERED}, {}", link.name);
+        charts.extend(chart(format!("{id}-links-{}", charts.len()), &title, false, id, case.seconds, &lines));
         for (name, title, step) in LINK_CHARTS {
             let lines: Vec<(String, &Series)> =
                 link.directions.iter().flat_map(|d| of_direction(d, name)).filter(|(_, s)| any_above_zero(s)).collect();
@@ -112,7 +116,43 @@ pub fn compared(record: &Record) -> Vec<Chart> {
             charts.extend(chart(format!("compared-{}", charts.len()), &title, false, "compared", x_max, &lines));
         }
     }
+    charts.extend(delivered_compared(record, x_max));
     charts
+}
+
+/// What each link's busier direction delivered, case beside case.
+fn delivered_compared(record: &Record, x_max: f64) -> Vec<Chart> {
+    let mut charts = Vec::new();
+    let Some(first) = record.cases.first().filter(|_| record.cases.len() > 1) else { return charts };
+    for link in &first.links {
+        let same = |case: &CaseRecord| {
+            let link = case.links.iter().find(|l| l.name == link.name)?;
+            let busiest = link.directions.iter().max_by_key(|d| d.counters.delivered_bytes)?;
+            let (_, rate) = delivered_rate(busiest)?;
+            Some((case.name.clone(), rate))
+        };
+        let rates: Vec<(String, Series)> = record.cases.iter().filter_map(same).collect();
+        let lines: Vec<(String, &Series)> = rates.iter().map(|(label, s)| (label.clone(), s)).collect();
+        let title = format!("{DELIVERED}, {}", link.name);
+        charts.extend(chart(format!("compared-link-{}", charts.len()), &title, false, "compared", x_max, &lines));
+    }
+    charts
+}
+
+/// Bits a second that a direction delivered, from its cumulative bytes, in steps of at least [`RATE_STEP_S`].
+fn delivered_rate(direction: &DirectionRecord) -> Option<(String, Series)> {
+    let bytes = direction.series.iter().find(|s| s.name == "delivered_bytes")?;
+    let mut points = Vec::new();
+    let mut last = *bytes.points.first()?;
+    for point in bytes.points.iter().filter(|point| can_be_drawn(point)) {
+        let span = point.0 - last.0;
+        if span >= RATE_STEP_S {
+            points.push((point.0, (point.1 - last.1) * 8.0 / span));
+            last = *point;
+        }
+    }
+    let label = format!("{} → {}", direction.from, direction.to);
+    Some((label, Series { name: "delivered_rate".to_owned(), unit: "bit/s".to_owned(), points }))
 }
 
 /// At most `points_max` points, each bucket's least and largest kept, in order of time; what is not a number is gone.
@@ -233,6 +273,10 @@ fn any_above_zero(series: &Series) -> bool {
     series.points.iter().any(|(_, y)| *y > 0.0)
 }
 
+/// Title of the charts of what links delivered: IP packets or frames, headers included.
+const DELIVERED: &str = "Delivered over the link";
+/// Shorter steps would show single packets on thin links.
+const RATE_STEP_S: f64 = 0.45;
 /// Series of a link's direction that are drawn: name, title, whether a value holds until the next.
 const LINK_CHARTS: &[(&str, &str, bool)] = &[
     ("queue", "Queue", false),

@@ -89,7 +89,7 @@ fn show(link: &str, set: &[String]) -> Result<String, BadInput> {
     ));
     for (name, direction) in [("forward", &config.forward), ("return", &config.back)] {
         text.push_str(&format!(
-            "  {name:<8} {}{}, {} one way, queue {}, {} per 1500 B packet\n",
+            "  {name:<8} {}{}, {} one way, queue {}, a full packet: {}\n",
             rate(direction),
             if direction.channels > 1 { format!(" in {} channels", direction.channels) } else { String::new() },
             direction.medium.one_way_delay,
@@ -97,7 +97,7 @@ fn show(link: &str, set: &[String]) -> Result<String, BadInput> {
                 QueueLimit::Bytes(bytes) => format!("{bytes} B"),
                 QueueLimit::Packets(packets) => format!("{packets} packets"),
             },
-            framed(direction, config.carries_ethernet),
+            framed(direction, &config),
         ));
     }
     if let Some(circuit) = &config.circuit {
@@ -121,10 +121,10 @@ fn rate(direction: &DirectionConfig) -> BitRate {
 }
 
 /// What a full packet becomes on the wire, and how long one channel takes for it.
-fn framed(direction: &DirectionConfig, ethernet: bool) -> String {
-    let length = if ethernet { 1514 } else { 1500 };
-    let packet = bentpipe_link::packet::Packet::from_pattern(0, 0, 0, length);
-    let bits = direction.framing.bits(&packet, ethernet);
+fn framed(direction: &DirectionConfig, config: &LinkConfig) -> String {
+    let length = config.mtu + if config.carries_ethernet { 14 } else { 0 };
+    let packet = bentpipe_link::packet::Packet::from_pattern(0, 0, 0, u32::try_from(length).unwrap_or(u32::MAX));
+    let bits = direction.framing.bits(&packet, config.carries_ethernet);
     let time = direction.rate.at(Instant::ZERO).0.time_for_bits(bits);
     format!("{} B framed, {:.3} ms", bits.div_ceil(8), time.as_millis_f64())
 }
