@@ -276,7 +276,7 @@ fn any_above_zero(series: &Series) -> bool {
 /// Title of the charts of what links delivered: IP packets or frames, headers included.
 const DELIVERED: &str = "Delivered over the link";
 /// Shorter steps would show single packets on thin links.
-const RATE_STEP_S: f64 = 0.45;
+const RATE_STEP_S: f64 = 0.95;
 /// Series of a link's direction that are drawn: name, title, whether a value holds until the next.
 const LINK_CHARTS: &[(&str, &str, bool)] = &[
     ("queue", "Queue", false),
