@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN = target/release/bentpipe
 
-.PHONY: all build demo test bench check fuzz man install clean setup-demo setup-test
+.PHONY: all build demo test bench check man install clean setup-demo setup-test
 
 all: build
 

@@ -10,8 +10,8 @@
 //! the rate. The hub's kernel faces the link instead: see `internet_tcp.rs`.
 
 use crate::emulation::Emulation;
-use crate::namespace::{NamespaceError, write_sysctl};
 use crate::internet_tcp::{self, Captured, TcpExit};
+use crate::namespace::{NamespaceError, write_sysctl};
 use crate::netlink::{MAIN_TABLE, Netlink, Route, Rule};
 use crate::sites::interface_mtu;
 use crate::spawn::{CommandSpec, Output};
@@ -20,7 +20,7 @@ use crate::topology::Plan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Child, ChildStdout, Command};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -81,6 +81,8 @@ pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 
 /// What programs find as their resolver where the machine's is on its loopback.
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 253);
+const RESOLVER_PORT: u16 = 53;
+const RESOLVER_KEYWORD: &str = "nameserver";
 /// pasta's end of every tap; locally administered.
 const GATEWAY_HARDWARE: [u8; 6] = [0x02, 0x62, 0x70, 0xff, 0xff, 0xfe];
 /// The largest packet of the usual Internet path. pasta's own choice, 65,520, would cross the link in fragments.
@@ -120,7 +122,9 @@ pub fn start(
         }
     }
     let captured: Vec<Captured> = ways.iter().map(|way| way.captured(emulation)).collect();
-    let tcp = internet_tcp::start(emulation, hub, &captured, move |asked| machine_address(asked, options))?;
+    let resolver = first_resolver(&machine_resolver_text());
+    let translate = move |asked| machine_address(asked, options, resolver);
+    let tcp = internet_tcp::start(emulation, hub, &captured, translate)?;
     internet.tcp = Some(tcp);
     emulation.namespace(hub).run(|| route_hub(emulation, hub, hub_address, &ways))?;
     for way in &ways {
@@ -132,7 +136,7 @@ pub fn start(
 /// What the programs' /etc/resolv.conf must be; `None`: the machine's will do.
 #[must_use]
 pub fn resolver_text() -> Option<String> {
-    translate_resolver(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
+    translate_resolver(&machine_resolver_text())
 }
 
 impl Internet {
@@ -292,12 +296,14 @@ fn route_terminal(emulation: &Emulation, way: &Way) -> io::Result<()> {
     })
 }
 
-/// Which address of the machine stands behind the one that a terminal asked for; `None`: it is refused.
-fn machine_address(asked: Ipv4Addr, options: InternetOptions) -> Option<Ipv4Addr> {
-    match asked {
-        GATEWAY => options.reach_machine_loopback.then_some(Ipv4Addr::LOCALHOST),
-        other => (!other.is_loopback() && !other.is_unspecified()).then_some(other),
-    }
+/// What on the machine's side stands behind the address that a terminal asked for; `None`: it is refused.
+fn machine_address(asked: SocketAddrV4, options: InternetOptions, resolver: Option<Ipv4Addr>) -> Option<SocketAddrV4> {
+    let address = match (*asked.ip(), asked.port()) {
+        (GATEWAY, _) => options.reach_machine_loopback.then_some(Ipv4Addr::LOCALHOST),
+        (RESOLVER, RESOLVER_PORT) => resolver,
+        (other, _) => (!other.is_loopback() && !other.is_unspecified() && other != RESOLVER).then_some(other),
+    };
+    address.map(|address| SocketAddrV4::new(address, asked.port()))
 }
 
 fn tap_device(site: usize) -> String {
@@ -361,15 +367,26 @@ fn collect_errors(mut errors: impl Read) -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
+fn machine_resolver_text() -> String {
+    std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()
+}
+
 /// A resolver on the machine's loopback is out of the sites' reach: they ask [`RESOLVER`], and pasta asks the machine's.
 fn translate_resolver(machine: &str) -> Option<String> {
-    let resolver_of = |line: &str| line.strip_prefix("nameserver").map(|rest| rest.trim().to_owned());
-    let is_loopback = |text: String| text.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
-    if !machine.lines().filter_map(resolver_of).any(is_loopback) {
+    if !machine.lines().filter_map(resolver_address).any(|address| address.is_loopback()) {
         return None;
     }
-    let others = machine.lines().filter(|line| resolver_of(line).is_none());
-    Some(others.map(|line| format!("{line}\n")).chain([format!("nameserver {RESOLVER}\n")]).collect())
+    let others = machine.lines().filter(|line| !line.starts_with(RESOLVER_KEYWORD));
+    Some(others.map(|line| format!("{line}\n")).chain([format!("{RESOLVER_KEYWORD} {RESOLVER}\n")]).collect())
+}
+
+/// The one that pasta asks.
+fn first_resolver(machine: &str) -> Option<Ipv4Addr> {
+    machine.lines().find_map(resolver_address)
+}
+
+fn resolver_address(line: &str) -> Option<Ipv4Addr> {
+    line.strip_prefix(RESOLVER_KEYWORD)?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -384,6 +401,22 @@ mod tests {
             translate_resolver("# stub\nnameserver 127.0.0.53\noptions edns0\nsearch example.org\n").unwrap(),
             "# stub\noptions edns0\nsearch example.org\nnameserver 198.19.255.253\n"
         );
+    }
+
+    #[test]
+    fn only_what_was_opened_of_the_machine_is_reached() {
+        let closed = InternetOptions::default();
+        let open = InternetOptions { reach_machine_loopback: true };
+        let reached = |address: Ipv4Addr, port, options| {
+            machine_address(SocketAddrV4::new(address, port), options, first_resolver("nameserver 127.0.0.53\n"))
+                .map(|reached| reached.to_string())
+        };
+        assert_eq!(reached(GATEWAY, 80, closed), None);
+        assert_eq!(reached(GATEWAY, 80, open).unwrap(), "127.0.0.1:80");
+        assert_eq!(reached(RESOLVER, 53, closed).unwrap(), "127.0.0.53:53");
+        assert_eq!(reached(RESOLVER, 80, open), None);
+        assert_eq!(reached(Ipv4Addr::LOCALHOST, 80, open), None);
+        assert_eq!(reached(Ipv4Addr::new(192, 0, 2, 1), 443, closed).unwrap(), "192.0.2.1:443");
     }
 
     #[test]

@@ -39,12 +39,12 @@ pub(crate) struct Captured {
     pub mtu: u64,
 }
 
-/// Starts to take the terminals' connections at the hub.
+/// Starts to take the terminals' connections at the hub. `translate` says where each is continued; `None`: it is refused.
 pub(crate) fn start(
     emulation: &Emulation,
     hub: usize,
     terminals: &[Captured],
-    translate: impl Fn(Ipv4Addr) -> Option<Ipv4Addr> + Send + Sync + 'static,
+    translate: impl Fn(SocketAddrV4) -> Option<SocketAddrV4> + Send + Sync + 'static,
 ) -> Result<TcpExit, InternetError> {
     let listener = emulation.namespace(hub).run(listen)?;
     let port = listener.local_addr().map_err(InternetError::Start)?.port();
@@ -112,7 +112,7 @@ fn capture(emulation: &Emulation, hub: usize, terminals: &[Captured], port: u16)
 
 fn accept<T>(listener: &TcpListener, connections: &Arc<Connections>, translate: &Arc<T>)
 where
-    T: Fn(Ipv4Addr) -> Option<Ipv4Addr> + Send + Sync + 'static,
+    T: Fn(SocketAddrV4) -> Option<SocketAddrV4> + Send + Sync + 'static,
 {
     loop {
         let near = match listener.accept() {
@@ -139,11 +139,11 @@ where
 fn open(
     near: &TcpStream,
     connections: &Connections,
-    translate: &dyn Fn(Ipv4Addr) -> Option<Ipv4Addr>,
+    translate: &dyn Fn(SocketAddrV4) -> Option<SocketAddrV4>,
 ) -> io::Result<()> {
     let SocketAddr::V4(asked) = near.local_addr()? else { return Err(io::ErrorKind::Unsupported.into()) };
-    let address = translate(*asked.ip()).ok_or(io::ErrorKind::ConnectionRefused)?;
-    let far = TcpStream::connect_timeout(&SocketAddrV4::new(address, asked.port()).into(), CONNECT_LIMIT)?;
+    let address = translate(asked).ok_or(io::ErrorKind::ConnectionRefused)?;
+    let far = TcpStream::connect_timeout(&address.into(), CONNECT_LIMIT)?;
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
     let _held = connections.hold(near, &far)?;

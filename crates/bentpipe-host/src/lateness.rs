@@ -51,20 +51,37 @@ impl LatenessRecorder {
         &self.worst
     }
 
-    /// (upper edge, packets), the edges doubling from a microsecond.
+    /// (upper edge, packets), the edges doubling from a microsecond; each packet counts once.
     #[must_use]
     pub fn histogram(&self) -> Vec<(Duration, u64)> {
-        let mut buckets = Vec::new();
-        let (mut low, mut high) = (0, 1_000);
-        let mut seen = 0;
-        while seen < self.histogram.len() && low < LONGEST_NS * 2 {
-            let count = self.histogram.count_between(low, high - 1);
-            if count > 0 || seen > 0 {
-                buckets.push((Duration { ns: high }, count));
+        let mut buckets: Vec<(Duration, u64)> = Vec::new();
+        for step in self.histogram.iter_recorded() {
+            let edge = Duration { ns: step.value_iterated_to().next_power_of_two().max(1 << 10) };
+            match buckets.last_mut() {
+                Some((last, count)) if *last == edge => *count += step.count_since_last_iteration(),
+                _ => buckets.push((edge, step.count_since_last_iteration())),
             }
-            seen += count;
-            (low, high) = (high, high * 2);
         }
         buckets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_packet_counts_once_and_the_worst_keep_their_times() {
+        let mut recorder = LatenessRecorder::default();
+        for i in 0..10_000u64 {
+            recorder.record(Instant { ns: i }, Duration { ns: i * 1_000 });
+        }
+        assert_eq!(recorder.histogram().iter().map(|(_, n)| n).sum::<u64>(), 10_000);
+        assert!(recorder.histogram().windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert_eq!(recorder.worst().len(), WORST_KEPT);
+        assert_eq!(recorder.worst()[0], (Duration { ns: 9_999_000 }, Instant { ns: 9_999 }));
+        assert!(recorder.worst().windows(2).all(|pair| pair[0].0 >= pair[1].0));
+        let median = recorder.quantile(0.5).as_millis_f64();
+        assert!((median - 5.0).abs() < 0.1, "{median} ms");
     }
 }

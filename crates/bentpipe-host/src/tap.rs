@@ -53,7 +53,7 @@ pub struct Connection {
     pub data_bytes: u64,
     /// Bytes of them sent before.
     pub repeated_bytes: u64,
-    /// Segments with data before the first acknowledgement of data.
+    /// Segments with new data before the first acknowledgement of data.
     pub initial_burst: u64,
     /// Acknowledgements without data the host sent.
     pub pure_acks: u64,
@@ -158,17 +158,18 @@ impl Tap {
             let end = view.sequence.wrapping_add(view.data_bytes as u32);
             let next = connection.next_sequence.get_or_insert(view.sequence);
             let ahead = end.wrapping_sub(*next);
-            if ahead == 0 || ahead > u32::MAX / 2 {
-                connection.repeated_bytes += data;
-            } else {
+            let is_new = ahead > 0 && ahead <= u32::MAX / 2;
+            if is_new {
                 connection.repeated_bytes += data.saturating_sub(u64::from(ahead));
                 *next = end;
+            } else {
+                connection.repeated_bytes += data;
             }
             let in_flight = connection.next_sequence.unwrap_or(end).wrapping_sub(connection.acknowledged);
             if connection.syn_seen && in_flight < u32::MAX / 2 {
                 connection.in_flight_max = connection.in_flight_max.max(u64::from(in_flight));
             }
-            if !connection.data_acknowledged {
+            if is_new && !connection.data_acknowledged {
                 connection.initial_burst += 1;
             }
         } else if view.flags & (flag::SYN | flag::FIN | flag::RST) == 0 && view.flags & flag::ACK != 0 {

@@ -89,11 +89,15 @@ pub fn apply_sysctls(config: &TcpConfig) -> io::Result<Vec<HeldSetting>> {
         // Large enough that the kernel never advertises less; the port lowers it to what was asked.
         set("net.ipv4.tcp_rmem", &format!("{BUFFER_LEAST} {usual} {most}"))?;
         held.push(HeldSetting { key: "receive_window", asked: window.to_string(), kernel: None });
+    } else {
+        held.push(left_alone("receive_window", "net.ipv4.tcp_rmem")?);
     }
     if let Some(buffer) = config.send_buffer {
         let most = SEND_BUFFER_MAX_USUAL.max(buffer.bytes.saturating_mul(BUFFER_PER_WINDOW)).min(i32::MAX as u64);
         set("net.ipv4.tcp_wmem", &format!("{BUFFER_LEAST} {SEND_BUFFER_USUAL} {most}"))?;
         held.push(HeldSetting { key: "send_buffer", asked: buffer.to_string(), kernel: None });
+    } else {
+        held.push(left_alone("send_buffer", "net.ipv4.tcp_wmem")?);
     }
     for (key, value, text) in [
         ("initial_window", config.initial_window.map(|n| n.to_string()), "route initcwnd"),
@@ -135,6 +139,12 @@ pub fn route_metrics(config: &TcpConfig, mtu: u64) -> Vec<RouteMetric> {
         metrics.push(RouteMetric::CcAlgo(name.clone()));
     }
     metrics
+}
+
+/// A setting that the kernel chooses itself, within what the sysctl says.
+fn left_alone(key: &'static str, name: &str) -> io::Result<HeldSetting> {
+    let kernel = Some(format!("{name} = {}", read_sysctl(name)?));
+    Ok(HeldSetting { key, asked: "(left to the kernel)".to_owned(), kernel })
 }
 
 /// Writes a sysctl and returns what the kernel then says.

@@ -89,7 +89,7 @@ pub struct LatenessLimits {
 
 impl Default for LatenessLimits {
     fn default() -> Self {
-        LatenessLimits { p99: Duration::from_millis(1), worst: Duration::from_millis(20) }
+        LatenessLimits { p99: Duration::from_millis(2), worst: Duration::from_millis(25) }
     }
 }
 
