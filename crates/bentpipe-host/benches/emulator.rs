@@ -172,7 +172,7 @@ impl World {
             let delay = self.delay;
             let receiver = scope.spawn({
                 let stop = &stop;
-                move || receive_udp(&socket, delay, stop)
+                move || receive_udp(&socket, delay, burst == 1, stop)
             });
             let (sent, seconds) = self.sender.run(|| send_udp(payload, rate, time, burst)).expect("a sender");
             std::thread::sleep(self.delay.to_std() + Wait::from_millis(300));
@@ -267,7 +267,9 @@ fn send_udp(payload: usize, rate: u64, time: Wait, burst: usize) -> io::Result<(
     Ok((sent, start.elapsed().as_secs_f64()))
 }
 
-fn receive_udp(socket: &UdpSocket, delay: Duration, stop: &AtomicBool) -> (u64, Vec<i64>) {
+/// `rarely`: looks every few milliseconds only. The kernel stamps packets anyway, and a receiver that woke for each would
+/// interrupt the sender between its stamp and its call.
+fn receive_udp(socket: &UdpSocket, delay: Duration, rarely: bool, stop: &AtomicBool) -> (u64, Vec<i64>) {
     const BATCH: usize = 64;
     let mut packets = vec![[0u8; 2048]; BATCH];
     let mut controls = vec![[0u64; 8]; BATCH];
@@ -286,14 +288,12 @@ fn receive_udp(socket: &UdpSocket, delay: Duration, stop: &AtomicBool) -> (u64, 
         }
         // SAFETY: as above.
         let n = unsafe {
-            libc::recvmmsg(
-                socket.as_raw_fd(),
-                messages.as_mut_ptr(),
-                BATCH as u32,
-                libc::MSG_WAITFORONE,
-                std::ptr::null_mut(),
-            )
+            let wait = if rarely { libc::MSG_DONTWAIT } else { libc::MSG_WAITFORONE };
+            libc::recvmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), BATCH as u32, wait, std::ptr::null_mut())
         };
+        if n < BATCH as i32 && rarely {
+            std::thread::sleep(Wait::from_millis(4));
+        }
         for i in 0..usize::try_from(n).unwrap_or(0) {
             received += 1;
             // SAFETY: the kernel wrote a control message of at least this size, or msg_controllen is 0.

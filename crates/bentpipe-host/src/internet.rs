@@ -16,7 +16,8 @@ use crate::netlink::{MAIN_TABLE, Netlink, Route, Rule};
 use crate::sites::interface_mtu;
 use crate::spawn::{CommandSpec, Output};
 use crate::tcp_stack::route_metrics;
-use crate::topology::Plan;
+use crate::topology::{Plan, network};
+use netlink_packet_route::route::RouteMetric;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -79,6 +80,8 @@ pub enum InternetError {
 /// The sites' router on the machine's side. The last addresses of 198.18.0.0/15, whose segments are counted from below.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 
+/// 198.18.0.0/15, which is nowhere on the Internet (RFC 2544).
+const RANGE_PREFIX: u8 = 15;
 /// What programs find as their resolver where the machine's is on its loopback.
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 253);
 const RESOLVER_PORT: u16 = 53;
@@ -92,7 +95,8 @@ const START_LIMIT: Duration = Duration::from_secs(5);
 /// Rules before the main table's (32766), and the tables they lead to.
 const RULE_NEAR: u32 = 1000;
 const RULE_TCP: u32 = 1001;
-const RULE_SITE: u32 = 1002;
+const RULE_TERMINAL: u32 = 1002;
+const RULE_HUB: u32 = 1003;
 const TABLE_TCP: u32 = 999;
 const TABLE_SITE: u32 = 1000;
 /// Of what pasta says we keep this much.
@@ -126,7 +130,7 @@ pub fn start(
     let translate = move |asked| machine_address(asked, options, resolver);
     let tcp = internet_tcp::start(emulation, hub, &captured, translate)?;
     internet.tcp = Some(tcp);
-    emulation.namespace(hub).run(|| route_hub(emulation, hub, hub_address, &ways))?;
+    emulation.namespace(hub).run(|| route_hub(emulation, hub, hub_address, &ways, options))?;
     for way in &ways {
         emulation.namespace(way.terminal).run(|| route_terminal(emulation, way))?;
     }
@@ -254,34 +258,50 @@ fn way(plan: &Plan, hub: usize, terminal: usize) -> Result<Way, InternetError> {
 }
 
 /// Packets of a terminal leave by its own tap, the hub's by the hub's; what is near still goes the near way.
-fn route_hub(emulation: &Emulation, hub: usize, hub_address: Ipv4Addr, ways: &[Way]) -> io::Result<()> {
+fn route_hub(
+    emulation: &Emulation,
+    hub: usize,
+    hub_address: Ipv4Addr,
+    ways: &[Way],
+    options: InternetOptions,
+) -> io::Result<()> {
     let mut netlink = Netlink::open()?;
     write_sysctl("net.ipv4.ip_forward", "1")?;
     netlink.add_rule(&Rule { priority: RULE_NEAR, table: MAIN_TABLE, not_default: true, ..Rule::default() })?;
     netlink.add_local_default(TABLE_TCP)?;
-    let exit = |site: usize, source: Option<Ipv4Addr>, metrics| Route {
-        destination: Ipv4Addr::UNSPECIFIED,
-        prefix: 0,
-        via: Some(GATEWAY),
-        device: tap_device(site),
-        source,
-        metrics,
-    };
-    for site in ways.iter().map(|way| way.terminal).chain([hub]) {
-        let device = tap_device(site);
-        netlink.set_mtu(&device, MTU)?;
-        netlink.set_up(&device)?;
-        netlink.add_neighbour(&device, GATEWAY, GATEWAY_HARDWARE)?;
-    }
     for way in ways {
-        let table = TABLE_SITE + way.terminal as u32;
-        netlink.add_on_link_route(&exit(way.terminal, None, Vec::new()), table)?;
-        let rule = Rule { priority: RULE_SITE, source: Some(way.address), table, ..Rule::default() };
+        let table = add_exit(&mut netlink, way.terminal, None, Vec::new(), options)?;
+        let rule = Rule { priority: RULE_TERMINAL, source: Some(way.address), table, ..Rule::default() };
         netlink.add_rule(&rule)?;
         netlink.add_rule(&Rule { priority: RULE_TCP, only_tcp: true, table: TABLE_TCP, ..rule })?;
     }
     let metrics = route_metrics(&emulation.tcp_config(hub), u64::from(MTU));
-    netlink.add_on_link_route(&exit(hub, Some(hub_address), metrics), MAIN_TABLE)
+    let table = add_exit(&mut netlink, hub, Some(hub_address), metrics, options)?;
+    netlink.add_rule(&Rule { priority: RULE_HUB, table, ..Rule::default() })
+}
+
+/// The table by which the packets of a site leave. Of the range that the sites' addresses are from, only what stands for
+/// something of the machine.
+fn add_exit(
+    netlink: &mut Netlink,
+    site: usize,
+    source: Option<Ipv4Addr>,
+    metrics: Vec<RouteMetric>,
+    options: InternetOptions,
+) -> io::Result<u32> {
+    let table = TABLE_SITE + site as u32;
+    let device = tap_device(site);
+    netlink.set_mtu(&device, MTU)?;
+    netlink.set_up(&device)?;
+    netlink.add_neighbour(&device, GATEWAY, GATEWAY_HARDWARE)?;
+    netlink.add_unreachable(network(0), RANGE_PREFIX, table)?;
+    let loopback = options.reach_machine_loopback.then_some((GATEWAY, 32));
+    let resolver = resolver_text().map(|_| (RESOLVER, 32));
+    for (destination, prefix) in [Some((Ipv4Addr::UNSPECIFIED, 0)), loopback, resolver].into_iter().flatten() {
+        let (via, device, metrics) = (Some(GATEWAY), device.clone(), metrics.clone());
+        netlink.add_on_link_route(&Route { destination, prefix, via, device, source, metrics }, table)?;
+    }
+    Ok(table)
 }
 
 fn route_terminal(emulation: &Emulation, way: &Way) -> io::Result<()> {
@@ -301,9 +321,13 @@ fn machine_address(asked: SocketAddrV4, options: InternetOptions, resolver: Opti
     let address = match (*asked.ip(), asked.port()) {
         (GATEWAY, _) => options.reach_machine_loopback.then_some(Ipv4Addr::LOCALHOST),
         (RESOLVER, RESOLVER_PORT) => resolver,
-        (other, _) => (!other.is_loopback() && !other.is_unspecified() && other != RESOLVER).then_some(other),
+        (other, _) => (!other.is_loopback() && !other.is_unspecified() && !is_of_range(other)).then_some(other),
     };
     address.map(|address| SocketAddrV4::new(address, asked.port()))
+}
+
+fn is_of_range(address: Ipv4Addr) -> bool {
+    (u32::from(address) ^ u32::from(network(0))) >> (32 - RANGE_PREFIX) == 0
 }
 
 fn tap_device(site: usize) -> String {
@@ -415,6 +439,8 @@ mod tests {
         assert_eq!(reached(GATEWAY, 80, open).unwrap(), "127.0.0.1:80");
         assert_eq!(reached(RESOLVER, 53, closed).unwrap(), "127.0.0.53:53");
         assert_eq!(reached(RESOLVER, 80, open), None);
+        assert_eq!(reached(Ipv4Addr::new(198, 19, 7, 7), 80, open), None);
+        assert_eq!(reached(Ipv4Addr::new(198, 20, 0, 1), 80, open).unwrap(), "198.20.0.1:80");
         assert_eq!(reached(Ipv4Addr::LOCALHOST, 80, open), None);
         assert_eq!(reached(Ipv4Addr::new(192, 0, 2, 1), 443, closed).unwrap(), "192.0.2.1:443");
     }

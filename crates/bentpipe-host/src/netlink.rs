@@ -157,11 +157,25 @@ impl Netlink {
     /// Sends what no other route of `table` names to this host itself, whatever its address.
     pub fn add_local_default(&mut self, table: u32) -> io::Result<()> {
         let mut message = RouteMessage::default();
-        message.header.address_family = AddressFamily::Inet;
-        message.header.protocol = RouteProtocol::Static;
         message.header.scope = RouteScope::Host;
         message.header.kind = RouteType::Local;
         message.attributes.push(RouteAttribute::Oif(index_of("lo")?));
+        self.add_special_route(message, table)
+    }
+
+    /// Answers packets to a network as unreachable, where `table` has no longer prefix.
+    pub fn add_unreachable(&mut self, destination: Ipv4Addr, prefix: u8, table: u32) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.destination_prefix_length = prefix;
+        message.header.scope = RouteScope::Universe;
+        message.header.kind = RouteType::Unreachable;
+        message.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(destination)));
+        self.add_special_route(message, table)
+    }
+
+    fn add_special_route(&mut self, mut message: RouteMessage, table: u32) -> io::Result<()> {
+        message.header.address_family = AddressFamily::Inet;
+        message.header.protocol = RouteProtocol::Static;
         message.attributes.push(RouteAttribute::Table(table));
         self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
     }

@@ -132,7 +132,8 @@ fn configure(plan: &Plan, number: usize, config: &TcpConfig) -> io::Result<()> {
             let others = plan.sites.iter().filter(|other| other.name != site.name).flat_map(|other| &other.interfaces);
             for other in others.filter(|other| other.segment == interface.segment) {
                 if let Some(address) = other.address {
-                    netlink.add_neighbour(&interface.device, address, other.hardware)?;
+                    let hardware = interface.hub_hardware.unwrap_or(other.hardware);
+                    netlink.add_neighbour(&interface.device, address, hardware)?;
                 }
             }
         }

@@ -294,14 +294,27 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
+/// Names of a private folder that may be taken already.
+const NAMES_TRIED: u32 = 1_000;
+
 /// A new directory that only this user can enter. What a killed run left is removed by the next one.
 fn private_directory() -> io::Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
     let base = std::env::temp_dir();
     remove_leftovers(&base);
-    let path = base.join(format!("bentpipe-{}", std::process::id()));
-    std::fs::DirBuilder::new().mode(0o700).create(&path)?;
-    Ok(path)
+    let mut number = 0;
+    loop {
+        let path = base.join(format!("bentpipe-{}-{number}", std::process::id()));
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            // Another emulation of this process, or somebody else's idea of a joke: take the next name.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < NAMES_TRIED => number += 1,
+            Err(error) => {
+                let what = format!("cannot make a private folder in {}: {error}", base.display());
+                return Err(io::Error::new(error.kind(), what));
+            }
+            Ok(()) => return Ok(path),
+        }
+    }
 }
 
 /// Removes the directories of runs whose process is gone.
@@ -309,7 +322,7 @@ fn remove_leftovers(base: &Path) {
     let Ok(entries) = std::fs::read_dir(base) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix("bentpipe-")).and_then(|pid| pid.parse::<i32>().ok());
+        let pid = name.to_str().and_then(|name| name.strip_prefix("bentpipe-")?.split('-').next()?.parse::<i32>().ok());
         // SAFETY: signal 0 only asks whether the process exists.
         if let Some(pid) = pid
             && unsafe { libc::kill(pid, 0) } < 0

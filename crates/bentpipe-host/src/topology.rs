@@ -68,6 +68,9 @@ pub struct InterfacePlan {
     pub mtu: u64,
     /// The link carries IP only, so neighbours are fixed instead of asked for.
     pub fixed_neighbours: bool,
+    /// At a terminal of a broadcast link: the hub's hardware address. Terminals hear only the hub, so packets for each
+    /// other go there and come back.
+    pub hub_hardware: Option<[u8; 6]>,
 }
 
 /// A route to a segment.
@@ -124,7 +127,8 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Plans addresses and routes. `roles` overrides the usual: one link, a host; several, a router.
+    /// Plans addresses and routes. `roles` overrides the usual: a site on several links, and the hub of a broadcast
+    /// link, is a router; others are hosts.
     pub fn new(links: &[LinkSpec], roles: &BTreeMap<String, Role>) -> Result<Plan, PlanError> {
         let mut plan = Plan::default();
         for link in links {
@@ -132,11 +136,20 @@ impl Plan {
             if link.sites.len() < 2 || !distinct {
                 return Err(PlanError::Ends(link.name.clone()));
             }
-            let ports = link.sites.iter().map(|site| plan.add_interface(site, link)).collect();
+            let ports: Vec<(usize, usize)> = link.sites.iter().map(|site| plan.add_interface(site, link)).collect();
+            if ports.len() > 2 {
+                let hub = plan.sites[ports[0].0].interfaces[ports[0].1].hardware;
+                for (site, interface) in &ports[1..] {
+                    plan.sites[*site].interfaces[*interface].hub_hardware = Some(hub);
+                }
+            }
             plan.links.push(LinkPlan { name: link.name.clone(), ports });
         }
-        for site in &mut plan.sites {
-            let usual = if site.interfaces.len() > 1 { Role::Router } else { Role::Host };
+        let stars: Vec<usize> =
+            plan.links.iter().filter(|link| link.ports.len() > 2).map(|link| link.ports[0].0).collect();
+        for (number, site) in plan.sites.iter_mut().enumerate() {
+            let forwards = site.interfaces.len() > 1 || stars.contains(&number);
+            let usual = if forwards { Role::Router } else { Role::Host };
             site.role = roles.get(&site.name).copied().unwrap_or(usual);
         }
         if let Some(unknown) = roles.keys().find(|name| plan.site(name).is_none()) {
@@ -197,6 +210,7 @@ impl Plan {
             segment: 0,
             mtu: link.mtu,
             fixed_neighbours: !link.carries_ethernet,
+            hub_hardware: None,
         });
         (site, number)
     }

@@ -76,7 +76,7 @@ pub struct ShellArguments {
     /// A command line to run at the hub for as long as the shell lasts; its output goes to standard error
     #[arg(long, value_name = "COMMAND")]
     pub hub: Option<String>,
-    /// Give the terminal side the machine's own network, through the link (needs Debian's passt)
+    /// Give the terminal side the machine's own network, through the link (needs Debian's passt and nftables)
     #[arg(long)]
     pub internet: bool,
     /// TCP preset of both sides (`bentpipe presets`)

@@ -5,6 +5,7 @@ use crate::cli::ShellArguments;
 use crate::stop;
 use anyhow::Context;
 use bentpipe_host::emulation::{Emulation, EmulationOutcome, Setup};
+use bentpipe_host::internet::{self, InternetError, InternetOptions};
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_host::spawn::{CommandSpec, Output};
 use bentpipe_host::tcp_stack;
@@ -42,9 +43,23 @@ pub fn run(arguments: ShellArguments) -> anyhow::Result<ExitCode> {
         tcp: sites.into_iter().map(|site| (site, tcp.clone())).collect(),
         seed: arguments.seed,
         capture: arguments.pcap.clone(),
+        resolver: if arguments.internet { internet::resolver_text() } else { None },
         ..Setup::default()
     };
     let emulation = Emulation::start(&setup, privilege)?;
+    let internet = if arguments.internet {
+        let options = InternetOptions { reach_machine_loopback: false };
+        let internet = internet::start(&emulation, HUB, &[TERMINAL], options).map_err(|error| match error {
+            InternetError::Absent { .. } => anyhow::Error::new(BadInput(error.to_string())),
+            other => anyhow::Error::new(other),
+        })?;
+        if !arguments.quiet {
+            eprintln!("bentpipe: {}", internet.description());
+        }
+        Some(internet)
+    } else {
+        None
+    };
     let environment = vec![("BENTPIPE_LINK".to_owned(), file.name.clone())];
     let hub = match &arguments.hub {
         None => None,
@@ -69,6 +84,9 @@ pub fn run(arguments: ShellArguments) -> anyhow::Result<ExitCode> {
     let status = wait(child, &stop)?;
     if let Some(hub) = hub {
         end(hub);
+    }
+    if let Some(internet) = internet {
+        internet.stop();
     }
     let outcome = emulation.finish();
     report(&outcome, arguments.quiet);

@@ -1,0 +1,19 @@
+//! The built program from outside: real processes, real packets, real signals; as root and as an ordinary user.
+//!
+//! What a machine lacks is said on standard error and skipped; with `CI` set, a missing program of `make test`'s list
+//! fails instead. No test here asserts that something was fast: a packet that comes too early is a mistake, one that comes
+//! late is only judged when the run itself says that it was punctual.
+
+mod bad_input;
+mod bit_errors;
+mod capture;
+mod catalogue;
+mod cleanup;
+mod command_line;
+mod networks;
+mod place;
+mod processes;
+mod recorded;
+mod runs;
+mod shell;
+mod windows;
