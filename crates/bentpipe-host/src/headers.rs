@@ -327,7 +327,7 @@ mod tests {
                 frame[12..14].copy_from_slice(if ipv6 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
             }
             if let Some(view) = tcp(&frame) {
-                syn_options(&frame, &view);
+                let _ = syn_options(&frame, &view);
                 set_window(&mut frame, &view, 1);
             }
             split_super_packet(&frame, 576, &mut Vec::new(), |_| {});
@@ -339,7 +339,7 @@ mod tests {
             let mut frame = segment(b"", 1);
             frame[54..66].copy_from_slice(&options);
             let view = tcp(&frame).unwrap();
-            syn_options(&frame, &view);
+            let _ = syn_options(&frame, &view);
         }
     }
 }

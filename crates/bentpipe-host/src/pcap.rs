@@ -98,10 +98,8 @@ fn write_out(shared: &Shared, mut file: File) -> io::Result<()> {
             let mut buffer = shared.buffer.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::swap(&mut *buffer, &mut taken);
         }
-        if let Err(error) = file.write_all(&taken) {
-            // Nobody empties the buffer any more: it fills, and the rest is counted as lost.
-            return Err(error);
-        }
+        // After an error nobody empties the buffer any more: it fills, and the rest is counted as lost.
+        file.write_all(&taken)?;
         taken.clear();
         if done {
             return file.flush();
@@ -165,7 +163,7 @@ fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
 
 /// Blocks are made of 32-bit words and start aligned.
 fn pad(out: &mut Vec<u8>) {
-    while out.len() % 4 != 0 {
+    while !out.len().is_multiple_of(4) {
         out.push(0);
     }
 }

@@ -117,7 +117,7 @@ pub fn run(
         format: FORMAT.to_owned(),
         version: VERSION,
         bentpipe: env!("CARGO_PKG_VERSION").to_owned(),
-        created: jiff::Timestamp::now().to_string(),
+        created: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         mode: "live".to_owned(),
         machine: machine(options.privilege),
         title: scenario.title.clone(),
