@@ -146,13 +146,41 @@ pub fn syn_options(frame: &[u8], view: &TcpView) -> SynOptions {
     options
 }
 
-/// Writes another window into a segment and corrects the checksum (RFC 1624, equation 3).
+/// Writes another window into a segment and corrects the checksum.
 pub fn set_window(frame: &mut [u8], view: &TcpView, window: u16) {
-    let old = view.window;
-    frame[view.offset + 14..view.offset + 16].copy_from_slice(&window.to_be_bytes());
+    set_word(frame, view, 14, window);
+}
+
+/// Writes another window scale shift into a SYN that offers one, and corrects the checksum.
+pub fn set_window_scale(frame: &mut [u8], view: &TcpView, shift: u8) {
+    let mut at = 20;
+    while at < view.header_bytes {
+        let option = &frame[view.offset + at..view.offset + view.header_bytes];
+        match option {
+            [0, ..] => return,
+            [1, ..] => at += 1,
+            [3, 3, _, ..] => {
+                let value = at + 2;
+                let even = value & !1;
+                let mut word = [frame[view.offset + even], frame[view.offset + even + 1]];
+                word[value & 1] = shift;
+                set_word(frame, view, even, u16::from_be_bytes(word));
+                return;
+            }
+            [_, length, ..] if *length >= 2 => at += usize::from(*length),
+            _ => return,
+        }
+    }
+}
+
+/// Replaces the 16 bits at an even offset of the TCP header and corrects the checksum (RFC 1624, equation 3).
+fn set_word(frame: &mut [u8], view: &TcpView, offset: usize, word: u16) {
+    let place = view.offset + offset;
+    let old = u16::from_be_bytes([frame[place], frame[place + 1]]);
+    frame[place..place + 2].copy_from_slice(&word.to_be_bytes());
     let at = view.offset + 16;
     let checksum = u16::from_be_bytes([frame[at], frame[at + 1]]);
-    let mut sum = u32::from(!checksum) + u32::from(!old) + u32::from(window);
+    let mut sum = u32::from(!checksum) + u32::from(!old) + u32::from(word);
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     frame[at..at + 2].copy_from_slice(&(!(sum as u16)).to_be_bytes());
@@ -322,6 +350,15 @@ mod tests {
         }
 
         #[test]
+        fn a_changed_window_scale_keeps_the_checksum_right(shift in 0u8..15, data: Vec<u8>) {
+            let mut frame = segment(&data, 100);
+            let view = tcp(&frame).unwrap();
+            set_window_scale(&mut frame, &view, shift);
+            prop_assert!(checksum_is_right(&frame));
+            prop_assert_eq!(syn_options(&frame, &view).window_scale, Some(shift));
+        }
+
+        #[test]
         fn no_frame_panics(mut frame: Vec<u8>, ipv6: bool) {
             if frame.len() > 14 {
                 frame[12..14].copy_from_slice(if ipv6 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
@@ -329,6 +366,7 @@ mod tests {
             if let Some(view) = tcp(&frame) {
                 let _ = syn_options(&frame, &view);
                 set_window(&mut frame, &view, 1);
+                set_window_scale(&mut frame, &view, 1);
             }
             split_super_packet(&frame, 576, &mut Vec::new(), |_| {});
             complete_checksum(&mut frame);
@@ -339,6 +377,7 @@ mod tests {
             let mut frame = segment(b"", 1);
             frame[54..66].copy_from_slice(&options);
             let view = tcp(&frame).unwrap();
+            set_window_scale(&mut frame, &view, 1);
             let _ = syn_options(&frame, &view);
         }
     }

@@ -42,7 +42,9 @@ impl LatenessRecorder {
     /// The lateness that `share` (0 to 1) of the packets did not exceed.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
-        Duration { ns: if self.histogram.is_empty() { 0 } else { self.histogram.value_at_quantile(share) } }
+        // A bucket's upper edge may lie above the worst value in it.
+        let worst = self.worst.first().map_or(0, |(late, _)| late.ns);
+        Duration { ns: if self.histogram.is_empty() { 0 } else { self.histogram.value_at_quantile(share).min(worst) } }
     }
 
     /// The worst, with the model times at which they were due, worst first.

@@ -20,6 +20,7 @@ pub struct PacketPort {
     socket: OwnedFd,
     ring: Ring,
     next: usize,
+    device: String,
 }
 
 /// A frame in the ring; the slot goes back to the kernel when this is dropped.
@@ -32,6 +33,10 @@ pub struct Frame<'a> {
     pub real_ns: u64,
     /// The sender left the transport checksum to an offload.
     pub checksum_pending: bool,
+    /// It did not fit the slot, and waits whole in the socket's own queue.
+    pub queued: bool,
+    /// The VLAN tag that the kernel took out of it: type and control, as on the wire.
+    pub vlan_tag: Option<[u8; 4]>,
     status: &'a AtomicU32,
 }
 
@@ -77,7 +82,10 @@ impl PacketPort {
         set_option(&socket, libc::PACKET_IGNORE_OUTGOING, &1i32)?;
         set_option(&socket, libc::PACKET_QDISC_BYPASS, &1i32)?;
         // Frames longer than a slot (an offload that was switched on again) come whole through recv.
-        set_option(&socket, libc::PACKET_COPY_THRESH, &(SUPER_PACKETS_QUEUED))?;
+        set_option(&socket, libc::PACKET_COPY_THRESH, &1i32)?;
+        // As many of them as the machine's limit allows.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, LONG_FRAMES_BYTES)
+            .or_else(|_| rustix::net::sockopt::set_socket_recv_buffer_size(&socket, LONG_FRAMES_BYTES));
         let slot_bytes = (frame_bytes + SLOT_OVERHEAD).next_power_of_two().clamp(2048, BLOCK_BYTES);
         let blocks = ring_bytes.div_ceil(BLOCK_BYTES).max(2);
         let slots_per_block = BLOCK_BYTES / slot_bytes;
@@ -107,7 +115,7 @@ impl PacketPort {
         };
         let ring = Ring { base, bytes, slot_bytes, slots: blocks * slots_per_block, slots_per_block };
         bind(&socket, index)?;
-        Ok(PacketPort { socket, ring, next: 0 })
+        Ok(PacketPort { socket, ring, next: 0, device: device.to_owned() })
     }
 
     /// The next frame in the ring, if there is one. Costs no system call.
@@ -121,14 +129,17 @@ impl PacketPort {
             return None;
         }
         // SAFETY: as above; tp_mac + tp_snaplen never exceed the slot.
-        let (bytes, length, real_ns) = unsafe {
+        let (bytes, length, real_ns, tag) = unsafe {
             let header = &*header;
             let bytes = std::slice::from_raw_parts(slot.add(header.tp_mac as usize), header.tp_snaplen as usize);
             let real_ns = u64::from(header.tp_sec) * 1_000_000_000 + u64::from(header.tp_nsec);
-            (bytes, header.tp_len as usize, real_ns)
+            let tag = (header.tp_vlan_tpid.to_be_bytes(), header.tp_vlan_tci.to_be_bytes());
+            (bytes, header.tp_len as usize, real_ns, tag)
         };
+        let vlan_tag = (flags & libc::TP_STATUS_VLAN_VALID != 0).then_some([tag.0[0], tag.0[1], tag.1[0], tag.1[1]]);
+        let queued = flags & libc::TP_STATUS_COPY != 0;
         let checksum_pending = flags & libc::TP_STATUS_CSUMNOTREADY != 0;
-        Some(Frame { bytes, length, real_ns, checksum_pending, status })
+        Some(Frame { bytes, length, real_ns, checksum_pending, queued, vlan_tag, status })
     }
 
     /// Moves on to the next slot; call after the frame from [`PacketPort::peek`] was taken and dropped.
@@ -157,6 +168,16 @@ impl PacketPort {
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
     }
 
+    /// Whether the other end of the pair is up.
+    pub fn has_carrier(&self) -> bool {
+        // SAFETY: the kernel reads a name and writes flags within the structure.
+        unsafe {
+            let mut request = device_request(&self.device);
+            libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut request) == 0
+                && i32::from(request.ifr_ifru.ifru_flags) & libc::IFF_RUNNING != 0
+        }
+    }
+
     /// Frames the kernel could not put into the ring since the last call.
     pub fn take_missed(&self) -> u64 {
         let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
@@ -181,8 +202,8 @@ impl AsFd for PacketPort {
     }
 }
 
-/// Frames longer than a slot that the socket queues.
-const SUPER_PACKETS_QUEUED: i32 = 256;
+/// Room for frames longer than a slot.
+const LONG_FRAMES_BYTES: usize = 16 << 20;
 
 impl Ring {
     fn slot(&self, number: usize) -> *mut u8 {
@@ -253,7 +274,18 @@ impl BatchSender {
     }
 }
 
-/// Switches a device's offloads off, so that every packet comes by itself and with its checksum; says which stayed on.
+/// An ioctl request about `device`, all else zero.
+fn device_request(device: &str) -> libc::ifreq {
+    // SAFETY: an all-zero ifreq is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(device.bytes().take(libc::IFNAMSIZ - 1)) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+/// Switches a device's checksum and segmentation offloads for TCP and UDP off, so that every packet comes by itself and
+/// with its checksum.
 pub fn switch_offloads_off(device: &str) -> io::Result<()> {
     // ETHTOOL_SRXCSUM, STXCSUM, SSG, STSO, SGSO, SGRO (linux/ethtool.h).
     const SETTERS: [(u32, &str); 6] = [
@@ -274,10 +306,7 @@ pub fn switch_offloads_off(device: &str) -> io::Result<()> {
         let mut value = Value { command, data: 0 };
         // SAFETY: ifreq carries a pointer to an ethtool_value that lives through the call.
         let result = unsafe {
-            let mut request: libc::ifreq = std::mem::zeroed();
-            for (to, from) in request.ifr_name.iter_mut().zip(device.bytes().take(libc::IFNAMSIZ - 1)) {
-                *to = from as libc::c_char;
-            }
+            let mut request = device_request(device);
             request.ifr_ifru.ifru_data = (&raw mut value).cast();
             libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request)
         };

@@ -26,11 +26,15 @@ const SPIN: Duration = Duration::from_micros(150);
 const ARRIVALS_PER_TURN: usize = 256;
 /// A stamp further ahead than this is no late reading but a real-time clock that was set: such a frame came "now".
 const STAMP_AHEAD_MAX: Duration = Duration::from_millis(10);
+/// A frame becomes visible in the ring a moment after it was stamped; entering the model later than this counts as late.
+const STAMP_SHIFT_NOTED: Duration = Duration::from_micros(10);
+/// Readings of the clocks that may fail in a row before a less exact one is taken.
+const OFFSET_FAILURES_MAX: u32 = 1_000;
 /// First distance of samples; doubled whenever [`SAMPLES_MAX`] are reached.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 const SAMPLES_MAX: usize = 8_192;
-/// How often a refused batch is tried again before its packets count as failed.
-const SEND_TRIES: usize = 1_000;
+/// Refused calls after which the rest of a turn's packets for a port are given up: one dead host must not hold up others.
+const REFUSALS_MAX: usize = 32;
 
 /// One attachment of a link.
 pub struct PumpPort {
@@ -125,6 +129,10 @@ pub struct PumpOutcome {
     pub lateness: LatenessRecorder,
     /// Packets that could not be handed to a host's kernel.
     pub send_failures: u64,
+    /// Packets that came for a host whose interface was down.
+    pub host_down_packets: u64,
+    /// Ports whose device a program removed.
+    pub lost_ports: u64,
     /// Model time at the end.
     pub end: Instant,
 }
@@ -172,11 +180,13 @@ pub struct Pump {
     sender: BatchSender,
     lateness: LatenessRecorder,
     send_failures: u64,
+    host_down: u64,
     next_packet_id: u64,
     next_sample: Instant,
     sample_every: Duration,
-    /// Model time minus real time.
+    /// Real time minus model time.
     real_offset: u64,
+    offset_failures: u32,
     long_frame: Vec<u8>,
     scratch: Vec<u8>,
     /// The ports and the control's descriptor, for sleeping.
@@ -210,10 +220,12 @@ impl Pump {
             sender: BatchSender::default(),
             lateness: LatenessRecorder::default(),
             send_failures: 0,
+            host_down: 0,
             next_packet_id: 0,
             next_sample: Instant::ZERO,
             sample_every: SAMPLE_EVERY,
             real_offset: clock.first_real_time_offset(),
+            offset_failures: 0,
             long_frame: vec![0; 1 << 18],
             scratch: Vec::with_capacity(frame_bytes),
             watched,
@@ -238,10 +250,10 @@ impl Pump {
         raise_priority();
         while !self.control.stop.load(Ordering::Acquire) {
             let now = self.clock.now();
-            self.real_offset = self.clock.real_time_offset().unwrap_or(self.real_offset);
+            self.follow_real_time();
             for i in 0..self.links.len() {
-                self.take_arrivals(i, now);
-                self.drive(i, now);
+                let until = self.take_arrivals(i, now);
+                self.drive(i, until);
             }
             self.flush_all();
             if now >= self.next_sample {
@@ -252,21 +264,40 @@ impl Pump {
         self.finish()
     }
 
-    /// Gives the frames that came to link `i` to its model, in the order of their stamps.
-    fn take_arrivals(&mut self, i: usize, now: Instant) {
-        for _ in 0..ARRIVALS_PER_TURN {
+    /// Keeps the distance of the two clocks, which changes when somebody sets the real-time one.
+    fn follow_real_time(&mut self) {
+        match self.clock.real_time_offset() {
+            Some(offset) => (self.real_offset, self.offset_failures) = (offset, 0),
+            None if self.offset_failures < OFFSET_FAILURES_MAX => self.offset_failures += 1,
+            None => (self.real_offset, self.offset_failures) = (self.clock.first_real_time_offset(), 0),
+        }
+    }
+
+    /// Gives the frames that came to link `i` to its model, in the order of their stamps. Returns the time up to which
+    /// the link may be driven: before the stamp of a frame that still waits.
+    fn take_arrivals(&mut self, i: usize, now: Instant) -> Instant {
+        for taken in 0.. {
             let ports = self.links[i].ports.iter().enumerate();
             let heads = ports.filter_map(|(p, state)| Some((state.port.socket.next_arrival()?, p)));
-            let Some((real, p)) = heads.min() else { return };
+            let Some((real, p)) = heads.min() else { break };
             let stamp = Instant { ns: real.saturating_sub(self.real_offset) };
             if stamp > now && stamp.since(now) < STAMP_AHEAD_MAX {
-                return; // It came while this turn was under way: the next one takes it, at its own time.
+                break; // It came while this turn was under way: the next one takes it, at its own time.
             }
             let at = stamp.clamp(self.links[i].driven_to, now);
+            if taken == ARRIVALS_PER_TURN {
+                return at;
+            }
+            // A frame that shows up behind its time enters late, and everything behind it leaves late.
+            let shifted = at.since(stamp);
+            if shifted > STAMP_SHIFT_NOTED {
+                self.lateness.record(stamp, shifted);
+            }
             self.drive(i, at);
             self.take_frame(i, p, at);
             self.links[i].ports[p].port.socket.advance();
         }
+        now
     }
 
     /// Takes the frame at the head of port `p` into the model.
@@ -276,15 +307,31 @@ impl Pump {
         let PumpPort { socket, mtu, .. } = &mut state.ports[p].port;
         let mtu = *mtu;
         let Some(frame) = socket.peek() else { return };
-        let (real, length, pending) = (frame.real_ns, frame.length, frame.checksum_pending);
-        if !state.carries_ethernet && !is_ip(frame.bytes) {
+        let (real, length, pending, queued, tag) =
+            (frame.real_ns, frame.length, frame.checksum_pending, frame.queued, frame.vlan_tag);
+        let whole = length == frame.bytes.len();
+        if !state.carries_ethernet && (tag.is_some() || !is_ip(frame.bytes)) {
             state.filtered_frames += 1;
+            drop(frame);
+            if queued {
+                // Its copy must not be taken for that of a later frame.
+                let _ = socket.receive_long(&mut self.long_frame);
+            }
             return;
         }
-        let whole = length == frame.bytes.len();
         if whole && length <= mtu + ETHERNET_HEADER + 4 {
             // The usual case: one copy, from the ring into a pooled buffer.
-            let mut buffer = self.pool.copy_of(frame.bytes, headroom);
+            let mut buffer = match tag {
+                None => self.pool.copy_of(frame.bytes, headroom),
+                Some(tag) => {
+                    // The kernel took the VLAN tag out of the frame; it belongs on the wire (IEEE 802.1Q).
+                    self.scratch.clear();
+                    self.scratch.extend_from_slice(&frame.bytes[..12]);
+                    self.scratch.extend_from_slice(&tag);
+                    self.scratch.extend_from_slice(&frame.bytes[12..]);
+                    self.pool.copy_of(&self.scratch, headroom)
+                }
+            };
             drop(frame);
             if pending {
                 complete_checksum(buffer.with_headroom_mut());
@@ -300,7 +347,7 @@ impl Pump {
             Ok(length)
         } else {
             drop(frame);
-            state.ports[p].port.socket.receive_long(&mut self.long_frame)
+            if queued { socket.receive_long(&mut self.long_frame) } else { Err(io::ErrorKind::WouldBlock.into()) }
         };
         let mut pieces = Vec::new();
         let split = length.is_ok_and(|length| {
@@ -349,8 +396,9 @@ impl Pump {
 
     /// Hands the packets that are due to the hosts' kernels.
     fn flush(&mut self, i: usize) {
-        let Pump { links, sender, lateness, send_failures, clock, capture, .. } = self;
+        let Pump { links, sender, lateness, send_failures, host_down, clock, capture, .. } = self;
         for PortState { port, outgoing } in &mut links[i].ports {
+            let lost = &mut 0u64;
             if outgoing.is_empty() {
                 continue;
             }
@@ -361,8 +409,8 @@ impl Pump {
                 }
             }
             let mut done = 0;
-            let mut tries = 0;
-            while done < outgoing.len() && tries < SEND_TRIES {
+            let mut refused = 0;
+            while done < outgoing.len() && refused < REFUSALS_MAX {
                 let before = clock.now();
                 let batch = outgoing[done..].iter().map(|(_, buffer)| buffer.with_headroom());
                 let sent = sender.send(&port.socket, batch).unwrap_or(0);
@@ -372,9 +420,21 @@ impl Pump {
                     lateness.record(*due, left.since(*due));
                 }
                 done += sent;
-                tries += 1;
+                if sent == 0 {
+                    // The kernel takes no more now, or not this one: try it again once, then go on with the next.
+                    refused += 1;
+                    if refused % 2 == 0 {
+                        *lost += 1;
+                        done += 1;
+                    }
+                }
             }
-            *send_failures += (outgoing.len() - done) as u64;
+            *lost += (outgoing.len() - done) as u64;
+            // A host that took its own interface down loses packets by its own doing.
+            if *lost > 0 {
+                let counter = if port.socket.has_carrier() { &mut *send_failures } else { &mut *host_down };
+                *counter += std::mem::take(lost);
+            }
             outgoing.clear();
         }
     }
@@ -409,6 +469,12 @@ impl Pump {
                 std::ptr::null(),
             )
         };
+        for watched in &mut self.watched {
+            if watched.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0 && device_is_gone(watched.fd) {
+                watched.fd = -1; // poll() passes over it from now on
+            }
+            watched.revents = 0;
+        }
     }
 
     fn sample(&mut self, now: Instant) {
@@ -458,7 +524,14 @@ impl Pump {
         let end = self.clock.now();
         self.sample(end);
         let links = self.links.into_iter().map(LinkState::into_outcome).collect();
-        PumpOutcome { links, lateness: self.lateness, send_failures: self.send_failures, end }
+        PumpOutcome {
+            links,
+            lateness: self.lateness,
+            send_failures: self.send_failures,
+            host_down_packets: self.host_down,
+            lost_ports: self.watched.iter().filter(|watched| watched.fd < 0).count() as u64,
+            end,
+        }
     }
 }
 
@@ -507,11 +580,25 @@ fn is_ip(frame: &[u8]) -> bool {
     matches!(frame.get(12..14), Some([0x08, 0x00] | [0x86, 0xdd]))
 }
 
+/// Takes the pending error of a socket that poll() complained about; whether it is for good. (A device that only goes
+/// down gives ENETDOWN once; one that was removed also.)
+fn device_is_gone(fd: libc::c_int) -> bool {
+    let mut error: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into `error`; a bound packet socket gives its device's number.
+    unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &raw mut length);
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        libc::getsockname(fd, (&raw mut address).cast(), &raw mut length) < 0 || address.sll_ifindex <= 0
+    }
+}
+
 /// Asks for exact timers and, where it is allowed, for precedence over ordinary work.
 fn raise_priority() {
     // SAFETY: both calls take plain numbers; refusal leaves things as they were.
     unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
         libc::setpriority(libc::PRIO_PROCESS, 0, -10);
     }
 }

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 /// A program to start.
@@ -40,7 +40,6 @@ pub enum Output {
 pub struct Spawner {
     requests: mpsc::Sender<Request>,
     thread: Option<JoinHandle<()>>,
-    files: PathBuf,
 }
 
 struct Request {
@@ -57,33 +56,68 @@ enum Place {
     Machine { site: Namespace },
 }
 
-/// Files that programs see in place of the machine's.
-#[derive(Clone, Debug)]
+/// Files that programs see in place of the machine's, in a folder of their own. Removed with this value, or by the
+/// programs' first process if we are killed.
+#[derive(Debug)]
 struct Overlay {
+    folder: PathBuf,
     hosts: CString,
     resolver: Option<CString>,
+    c_folder: CString,
+}
+
+impl Overlay {
+    fn create(hosts: &str, resolver: Option<&str>) -> io::Result<Overlay> {
+        if !Path::new("/etc/hosts").exists() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "this machine has no /etc/hosts to put the sites into"));
+        }
+        let folder = private_directory()?;
+        let overlay = Overlay {
+            hosts: c_path(&folder.join("hosts"))?,
+            resolver: resolver.map(|_| c_path(&folder.join("resolv.conf"))).transpose()?,
+            c_folder: c_path(&folder)?,
+            folder,
+        };
+        for (name, text) in [("hosts", Some(hosts)), ("resolv.conf", resolver)] {
+            let Some(text) = text else { continue };
+            let path = overlay.folder.join(name);
+            let explain = |e: io::Error| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display()));
+            std::fs::write(&path, text).map_err(explain)?;
+            // Programs under other users read it too, whatever our umask says.
+            let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+            std::fs::set_permissions(&path, readable).map_err(explain)?;
+        }
+        Ok(overlay)
+    }
+
+    /// Removes the files with nothing but system calls.
+    fn remove(&self) {
+        // SAFETY: system calls on C strings that live through them.
+        unsafe {
+            libc::unlink(self.hosts.as_ptr());
+            if let Some(resolver) = &self.resolver {
+                libc::unlink(resolver.as_ptr());
+            }
+            libc::rmdir(self.c_folder.as_ptr());
+        }
+    }
+}
+
+impl Drop for Overlay {
+    fn drop(&mut self) {
+        self.remove();
+    }
 }
 
 impl Spawner {
     /// Starts the thread and the first process of its namespace. `hosts` is the text of the programs' /etc/hosts,
     /// `resolver` that of their /etc/resolv.conf, if it is not the machine's.
     pub fn start(privilege: Privilege, hosts: &str, resolver: Option<&str>) -> io::Result<Spawner> {
-        let files = private_directory()?;
-        let hosts_path = files.join("hosts");
-        std::fs::write(&hosts_path, hosts)?;
-        let resolver = match resolver {
-            None => None,
-            Some(text) => {
-                let path = files.join("resolv.conf");
-                std::fs::write(&path, text)?;
-                Some(c_path(&path)?)
-            }
-        };
-        let overlay = Overlay { hosts: c_path(&hosts_path)?, resolver };
+        let overlay = Arc::new(Overlay::create(hosts, resolver)?);
         let (requests, incoming) = mpsc::channel::<Request>();
         let (started, ready) = mpsc::channel();
         let thread = std::thread::Builder::new().name("spawner".into()).spawn(move || {
-            let init = match start_init() {
+            let init = match start_init(&overlay) {
                 Ok(init) => init,
                 Err(error) => {
                     let _ = started.send(Err(error));
@@ -97,7 +131,7 @@ impl Spawner {
             }
             init.end();
         })?;
-        let spawner = Spawner { requests, thread: Some(thread), files };
+        let spawner = Spawner { requests, thread: Some(thread) };
         ready.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
         Ok(spawner)
     }
@@ -128,7 +162,6 @@ impl Drop for Spawner {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = std::fs::remove_dir_all(&self.files);
     }
 }
 
@@ -152,7 +185,7 @@ impl Init {
 }
 
 /// Moves this thread's future children into a new process namespace and forks its first process.
-fn start_init() -> io::Result<Init> {
+fn start_init(overlay: &Overlay) -> io::Result<Init> {
     // SAFETY: unshare(CLONE_NEWPID) concerns only the children of this thread, which makes no further threads.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWPID) }?;
     let (watch, alive) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -160,7 +193,7 @@ fn start_init() -> io::Result<Init> {
     unsafe {
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
-            0 => run_init(watch.as_raw_fd()),
+            0 => run_init(watch.as_raw_fd(), overlay),
             pid => Ok(Init { pid, alive }),
         }
     }
@@ -170,10 +203,9 @@ fn start_init() -> io::Result<Init> {
 ///
 /// # Safety
 /// Only for the child of `fork`: it closes every descriptor of the process.
-unsafe fn run_init(watch: libc::c_int) -> ! {
+unsafe fn run_init(watch: libc::c_int, overlay: &Overlay) -> ! {
     // SAFETY: async-signal-safe calls on plain numbers; the buffer is on this stack.
     unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::setsid();
         libc::dup2(watch, 0);
         libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0);
@@ -181,11 +213,12 @@ unsafe fn run_init(watch: libc::c_int) -> ! {
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);
         let mut byte = 0u8;
         while libc::read(0, (&raw mut byte).cast(), 1) < 0 && *libc::__errno_location() == libc::EINTR {}
+        overlay.remove();
         libc::_exit(0)
     }
 }
 
-fn start_program(privilege: Privilege, place: &Place, spec: &CommandSpec, overlay: &Overlay) -> io::Result<Child> {
+fn start_program(privilege: Privilege, place: &Place, spec: &CommandSpec, overlay: &Arc<Overlay>) -> io::Result<Child> {
     let [program, arguments @ ..] = spec.argv.as_slice() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program named"));
     };
@@ -210,7 +243,7 @@ fn start_program(privilege: Privilege, place: &Place, spec: &CommandSpec, overla
             (None, HELPER_RIGHTS)
         }
     };
-    let overlay = overlay.clone();
+    let overlay = Arc::clone(overlay);
     // SAFETY: between fork and exec only system calls on values made before the fork.
     unsafe {
         command.pre_exec(move || {
@@ -279,7 +312,8 @@ unsafe fn keep_rights(kept: &[u32]) -> io::Result<()> {
     unsafe {
         check(libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) as i32)?;
         for &cap in kept {
-            check(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, cap, 0, 0))?;
+            let (raise, cap) = (libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong, libc::c_ulong::from(cap));
+            check(libc::prctl(libc::PR_CAP_AMBIENT, raise, cap, 0 as libc::c_ulong, 0 as libc::c_ulong))?;
         }
     }
     Ok(())
@@ -297,11 +331,10 @@ fn c_path(path: &Path) -> io::Result<CString> {
 /// Names of a private folder that may be taken already.
 const NAMES_TRIED: u32 = 1_000;
 
-/// A new directory that only this user can enter. What a killed run left is removed by the next one.
+/// A new directory that only this user can enter.
 fn private_directory() -> io::Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
     let base = std::env::temp_dir();
-    remove_leftovers(&base);
     let mut number = 0;
     loop {
         let path = base.join(format!("bentpipe-{}-{number}", std::process::id()));
@@ -317,18 +350,3 @@ fn private_directory() -> io::Result<PathBuf> {
     }
 }
 
-/// Removes the directories of runs whose process is gone.
-fn remove_leftovers(base: &Path) {
-    let Ok(entries) = std::fs::read_dir(base) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix("bentpipe-")?.split('-').next()?.parse::<i32>().ok());
-        // SAFETY: signal 0 only asks whether the process exists.
-        if let Some(pid) = pid
-            && unsafe { libc::kill(pid, 0) } < 0
-            && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
-        {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-}

@@ -5,7 +5,7 @@
 //! lowered (never raised) to the host's `receive_window`, and packets that reach it to its `send_buffer`: a sender never
 //! has more in flight than the lower of the two.
 
-use crate::headers::{TcpView, flag, set_window, syn_options, tcp};
+use crate::headers::{TcpView, flag, set_window, set_window_scale, syn_options, tcp};
 use bentpipe_link::time::Instant;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -39,7 +39,7 @@ pub struct Connection {
     pub end: Instant,
     /// MSS the host offered.
     pub mss: Option<u16>,
-    /// Window scale the host offered.
+    /// Window scale the host's SYN showed on the wire.
     pub window_scale: Option<u8>,
     /// SACK offered.
     pub sack: bool,
@@ -63,8 +63,11 @@ pub struct Connection {
     pub in_flight_max: u64,
     /// The host opened it (its SYN offers what it would; an answer offers only what was asked).
     pub active: bool,
+    /// Window scale of the host's kernel, before the port lowered it.
+    offered_scale: Option<u8>,
     peer_mss: Option<u16>,
     peer_scale: Option<u8>,
+    peer_shown_scale: Option<u8>,
     peer_timestamps: bool,
     syn_seen: bool,
     next_sequence: Option<u32>,
@@ -74,22 +77,23 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The shift of the host's own window fields, once both ends have offered scaling (RFC 7323 §2.2).
-    fn own_shift(&self) -> u8 {
-        match (self.window_scale, self.peer_scale) {
-            (Some(own), Some(_)) => own,
-            _ => 0,
+    /// The shifts of the host's own window fields: as its kernel means them, as the wire shows them. Scaling is in force
+    /// once both ends have offered it (RFC 7323 §2.2).
+    fn own_shifts(&self) -> (u8, u8) {
+        match (self.offered_scale, self.window_scale, self.peer_scale) {
+            (Some(meant), Some(shown), Some(_)) => (meant, shown),
+            _ => (0, 0),
         }
     }
-    fn peer_shift(&self) -> u8 {
-        match (self.window_scale, self.peer_scale) {
-            (Some(_), Some(peer)) => peer,
-            _ => 0,
-        }
-    }
-}
 
-impl Connection {
+    /// The same of what reaches the host: as it came, as the host's kernel reads it.
+    fn peer_shifts(&self) -> (u8, u8) {
+        match (self.offered_scale, self.peer_scale, self.peer_shown_scale) {
+            (Some(_), Some(came), Some(shown)) => (came, shown),
+            _ => (0, 0),
+        }
+    }
+
     /// Data bytes of a full segment, as far as the SYNs told.
     fn segment_bytes(&self) -> u64 {
         let mss = [self.mss, self.peer_mss].into_iter().flatten().min().unwrap_or(MSS_USUAL);
@@ -127,7 +131,7 @@ impl Tap {
             (SocketAddr::new(view.source, view.source_port), SocketAddr::new(view.destination, view.destination_port));
         let limit = self.limits.receive_window;
         let Some(connection) = self.connection(key, now) else {
-            limit_window(frame, &view, 0, limit);
+            limit_window(frame, &view, (0, 0), limit);
             return;
         };
         connection.end = now;
@@ -136,7 +140,8 @@ impl Tap {
             let options = syn_options(frame, &view);
             connection.syn_seen = true;
             connection.mss = options.mss;
-            connection.window_scale = options.window_scale;
+            connection.offered_scale = options.window_scale;
+            connection.window_scale = lower_scale(frame, &view, options.window_scale, limit);
             connection.sack = options.sack;
             connection.timestamps = options.timestamps;
             connection.active = view.flags & flag::ACK == 0;
@@ -145,9 +150,9 @@ impl Tap {
             connection.next_sequence = Some(connection.first_sequence);
         }
         // The window of a SYN is never scaled.
-        let shift = if syn { 0 } else { connection.own_shift() };
+        let shifts = if syn { (0, 0) } else { connection.own_shifts() };
         let limit = limit.map(|limit| connection.whole_segments(limit));
-        let window = limit_window(frame, &view, shift, limit);
+        let window = limit_window(frame, &view, shifts, limit);
         if view.flags & flag::RST == 0 {
             connection.window_max = connection.window_max.max(window);
         }
@@ -187,7 +192,7 @@ impl Tap {
             (SocketAddr::new(view.destination, view.destination_port), SocketAddr::new(view.source, view.source_port));
         let limit = self.limits.send_buffer;
         let Some(connection) = self.connection(key, now) else {
-            limit_window(frame, &view, 0, limit);
+            limit_window(frame, &view, (0, 0), limit);
             return;
         };
         let syn = view.flags & flag::SYN != 0;
@@ -195,6 +200,7 @@ impl Tap {
             let options = syn_options(frame, &view);
             connection.peer_mss = options.mss;
             connection.peer_scale = options.window_scale;
+            connection.peer_shown_scale = lower_scale(frame, &view, options.window_scale, limit);
             connection.peer_timestamps = options.timestamps;
         }
         if view.data_bytes > 0 {
@@ -207,9 +213,9 @@ impl Tap {
                 connection.data_acknowledged = true;
             }
         }
-        let shift = if syn { 0 } else { connection.peer_shift() };
+        let shifts = if syn { (0, 0) } else { connection.peer_shifts() };
         let limit = limit.map(|limit| connection.whole_segments(limit));
-        limit_window(frame, &view, shift, limit);
+        limit_window(frame, &view, shifts, limit);
     }
 
     /// The connections seen, by (own address, peer address).
@@ -225,15 +231,30 @@ impl Tap {
     }
 }
 
-/// Lowers the advertised window to `limit` bytes; returns the window then advertised, in bytes.
-fn limit_window(frame: &mut [u8], view: &TcpView, shift: u8, limit: Option<u64>) -> u64 {
-    let advertised = u64::from(view.window) << shift;
-    match limit {
-        Some(limit) if advertised > limit => {
-            let field = (limit >> shift).min(u64::from(u16::MAX)) as u16;
-            set_window(frame, view, field);
-            u64::from(field) << shift
-        }
-        _ => advertised,
+/// Lowers the window scale that a SYN offers to the least that can express `limit`, so that a window is exact to the
+/// byte up to 64 KiB and to a small share of it above. Returns the shift that the SYN then shows.
+fn lower_scale(frame: &mut [u8], view: &TcpView, offered: Option<u8>, limit: Option<u64>) -> Option<u8> {
+    let (offered, limit) = (offered?, limit);
+    let Some(limit) = limit else { return Some(offered) };
+    let needed = (0..offered).find(|shift| limit >> shift <= u64::from(u16::MAX)).unwrap_or(offered);
+    if needed < offered {
+        set_window_scale(frame, view, needed);
     }
+    Some(needed)
 }
+
+/// Lowers the advertised window to `limit` bytes and writes it with the shift that is shown; `shifts`: as meant by the
+/// sender, as read by the receiver. Returns the window then advertised, in bytes.
+fn limit_window(frame: &mut [u8], view: &TcpView, shifts: (u8, u8), limit: Option<u64>) -> u64 {
+    let (meant, shown) = shifts;
+    let advertised = u64::from(view.window) << meant;
+    let allowed = limit.map_or(advertised, |limit| advertised.min(limit));
+    let field = (allowed >> shown).min(u64::from(u16::MAX)) as u16;
+    if field != view.window {
+        set_window(frame, view, field);
+    }
+    u64::from(field) << shown
+}
+
+#[cfg(test)]
+mod tests;
