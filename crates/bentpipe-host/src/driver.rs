@@ -30,7 +30,8 @@ pub struct RunningApp {
 
 struct Inbox {
     wake: OwnedFd,
-    orders: Mutex<Vec<Order>>,
+    /// `None` once the thread is gone: whoever waits for an answer then learns it at once.
+    orders: Mutex<Option<Vec<Order>>>,
     next_program: Mutex<u32>,
 }
 
@@ -48,7 +49,9 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 impl Inbox {
     fn send(&self, order: Order) {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
+        if let Some(orders) = self.orders.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            orders.push(order);
+        }
         // A full counter means it is awake already.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
@@ -58,7 +61,7 @@ impl SiteDriver {
     /// Starts the thread of a site.
     pub fn start(namespace: &Namespace, clock: Clock) -> io::Result<SiteDriver> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let inbox = Arc::new(Inbox { wake, orders: Mutex::new(Vec::new()), next_program: Mutex::new(0) });
+        let inbox = Arc::new(Inbox { wake, orders: Mutex::new(Some(Vec::new())), next_program: Mutex::new(0) });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &inbox.wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         let namespace = namespace.clone();
@@ -142,6 +145,13 @@ struct Running {
     changed: bool,
 }
 
+impl Drop for Loop {
+    /// However the thread ends: orders that wait are dropped, and their answers with them.
+    fn drop(&mut self) {
+        self.inbox.orders.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
 impl Loop {
     fn run(mut self) {
         let mut events = Vec::with_capacity(256);
@@ -182,8 +192,8 @@ impl Loop {
 
     /// Obeys what waits in the inbox; `false`: quit.
     fn take_orders(&mut self) -> bool {
-        let orders = std::mem::take(&mut *self.inbox.orders.lock().unwrap_or_else(PoisonError::into_inner));
-        for order in orders {
+        let orders = self.inbox.orders.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(std::mem::take);
+        for order in orders.unwrap_or_default() {
             match order {
                 Order::Start { number, app, started, ended } => {
                     let sockets = ProgramSockets::new(number);

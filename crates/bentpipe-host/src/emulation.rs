@@ -10,11 +10,11 @@ use crate::spawn::{CommandSpec, Spawner};
 use crate::tap::Tap;
 use crate::tcp_stack::{HeldSetting, window_limits};
 use crate::topology::{LinkSpec, Plan, PlanError, Role};
-use bentpipe_link::config::LinkConfig;
+use bentpipe_link::config::{DirectionConfig, LinkConfig};
 use bentpipe_link::link::Link;
 use bentpipe_link::seed::Seed;
 use bentpipe_link::stack::TcpConfig;
-use bentpipe_link::time::Duration;
+use bentpipe_link::units::BitRate;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -81,12 +81,12 @@ pub enum EmulationError {
     Start(io::Error),
 }
 
-/// From this rate up a link gets a large ring and many buffers.
-const FAST_LINK_BPS: u64 = 100_000_000;
-const RING_BYTES_FAST: usize = 64 << 20;
-const RING_BYTES_USUAL: usize = 8 << 20;
-const BUFFERS_FAST: usize = 49_152;
-const BUFFERS_USUAL: usize = 1_024;
+/// Rings of received frames by link rate: a host may send far faster than its link for a moment, the more so on a fast one.
+const RING_BYTES: [(u64, usize); 3] = [(500_000_000, 64 << 20), (50_000_000, 16 << 20), (0, 4 << 20)];
+/// Buffers made beforehand for a run, in packets and bytes; more are made when they are needed.
+const BUFFERS_MAX: u64 = 49_152;
+const BUFFER_BYTES_MAX: u64 = 128 << 20;
+const BUFFERS_LEAST: u64 = 256;
 
 impl Emulation {
     /// Builds the sites and starts to move packets.
@@ -98,10 +98,14 @@ impl Emulation {
             Spawner::start(privilege, &plan.hosts_file(), setup.resolver.as_deref()).map_err(EmulationError::Start)?;
         let mut interfaces = Vec::new();
         let mut links = Vec::new();
-        let mut buffers = 0;
+        let (mut buffers, mut mtu_max) = (0, 1);
         for ((spec, config), link) in setup.links.iter().zip(&plan.links) {
-            let fast = is_fast(config);
-            buffers += if fast { BUFFERS_FAST } else { BUFFERS_USUAL };
+            let bps = highest_bps(config);
+            let ring = RING_BYTES.iter().find(|(from, _)| bps >= *from).map_or(4 << 20, |(_, bytes)| *bytes);
+            // What may be under way at once: a round trip at the full rate, and the same again in queues.
+            let under_way = BitRate::from_bps(bps).bytes_in(config.round_trip()).saturating_mul(2);
+            buffers += under_way / config.mtu + BUFFERS_LEAST;
+            mtu_max = mtu_max.max(config.mtu);
             let mut ports = Vec::new();
             for (site, interface) in &link.ports {
                 let capture_interface = interfaces.len() as u32;
@@ -109,7 +113,6 @@ impl Emulation {
                 let socket = sites
                     .engine
                     .run(|| {
-                        let ring = if fast { RING_BYTES_FAST } else { RING_BYTES_USUAL };
                         let frame = config.mtu as usize + ETHERNET_HEADER + 4;
                         PacketPort::open(&port_device(*site, *interface), frame, ring)
                     })
@@ -130,6 +133,7 @@ impl Emulation {
                 Some(capture.map_err(|error| EmulationError::Capture(path.clone(), error))?)
             }
         };
+        let buffers = buffers.min(BUFFERS_MAX).min(BUFFER_BYTES_MAX / mtu_max) as usize;
         let mut pump = Pump::new(links, buffers, capture.as_ref().map(Capture::sink)).map_err(EmulationError::Start)?;
         let control = pump.control();
         let clock = pump.restart_clock();
@@ -214,9 +218,7 @@ impl Drop for Emulation {
     }
 }
 
-fn is_fast(config: &LinkConfig) -> bool {
-    [&config.forward, &config.back].iter().any(|direction| {
-        let bps = direction.rate.highest().bps.saturating_mul(direction.channels as u64);
-        bps >= FAST_LINK_BPS && direction.medium.one_way_delay < Duration::from_secs(10)
-    })
+fn highest_bps(config: &LinkConfig) -> u64 {
+    let of = |direction: &DirectionConfig| direction.rate.highest().bps.saturating_mul(direction.channels as u64);
+    of(&config.forward).max(of(&config.back))
 }

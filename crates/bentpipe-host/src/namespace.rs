@@ -29,7 +29,7 @@ pub enum NamespaceError {
     )]
     UserNamespace(io::Error),
     /// The kernel refused a network namespace.
-    #[error("cannot make a network namespace ({0}); this needs Linux with CONFIG_NET_NS")]
+    #[error("cannot make a network namespace ({0}); this needs Linux with CONFIG_NET_NS and room below user.max_net_namespaces")]
     NetworkNamespace(io::Error),
     /// Work inside a namespace failed.
     #[error("cannot work inside a network namespace ({0})")]
@@ -41,12 +41,23 @@ const NEEDED_CAPABILITIES: u64 = 1 << 12 | 1 << 13 | 1 << 21;
 
 /// Gains the rights to make namespaces. Must be called before the process has a second thread.
 pub fn acquire_privilege() -> Result<Privilege, NamespaceError> {
+    raise_descriptor_limit();
     if effective_capabilities() & NEEDED_CAPABILITIES == NEEDED_CAPABILITIES {
         return Ok(Privilege::Root);
     }
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     enter_user_namespace(uid, gid).map_err(NamespaceError::UserNamespace)?;
     Ok(Privilege::UserNamespace)
+}
+
+/// A scenario needs a few descriptors for each interface; many systems allow 1024 unless one asks for more.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        // Refused: the limit stays, and running into it says so.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
 }
 
 fn enter_user_namespace(uid: u32, gid: u32) -> io::Result<()> {

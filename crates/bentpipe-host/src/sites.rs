@@ -27,7 +27,7 @@ pub enum SiteError {
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
     /// A step inside one failed.
-    #[error("site {site}: {source}")]
+    #[error("site {site}: cannot be set up")]
     Step {
         /// The site.
         site: String,

@@ -202,13 +202,11 @@ impl Sockets for SocketsView<'_> {
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Received, SocketError> {
         // An error does not hide what arrived before it: ask the socket first.
         let entry = self.own.open.get_mut(&socket).ok_or(SocketError::Closed)?;
-        if let Some(error) = entry.error {
-            return Err(error);
-        }
-        match entry.socket.recv(as_uninit(into)) {
-            Ok(0) => Ok(Received::End),
-            Ok(n) => Ok(Received::Bytes(n)),
-            Err(error) => entry.failed(&error).map_or(Ok(Received::Nothing), Err),
+        match (entry.socket.recv(as_uninit(into)), entry.error) {
+            (Ok(n), _) if n > 0 => Ok(Received::Bytes(n)),
+            (_, Some(error)) => Err(error),
+            (Ok(_), None) => Ok(Received::End),
+            (Err(error), None) => entry.failed(&error).map_or(Ok(Received::Nothing), Err),
         }
     }
 

@@ -97,6 +97,8 @@ pub struct LinkPlan {
 pub const SEGMENT_PREFIX: u8 = 24;
 /// Longest device name (IFNAMSIZ − 1).
 const DEVICE_NAME_MAX: usize = 15;
+/// Beginnings of device names that mean something else: the loopback device, what sysctls mean by every device, ours.
+const RESERVED_DEVICES: [&str; 5] = ["lo", "default", "all", "bridge", "internet"];
 /// Segments that fit 198.18.0.0/15.
 const SEGMENTS_MAX: usize = 512;
 /// Hosts that fit a segment.
@@ -200,8 +202,15 @@ impl Plan {
         let mut device: String =
             link.name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-' || *c == '_').collect();
         device.truncate(DEVICE_NAME_MAX);
-        if device.is_empty() || interfaces.iter().any(|other| other.device == device) {
-            device = format!("link{number}");
+        let taken = |device: &str| {
+            device.is_empty()
+                || RESERVED_DEVICES.iter().any(|reserved| device.starts_with(reserved))
+                || interfaces.iter().any(|other| other.device == device)
+        };
+        let mut other = number;
+        while taken(&device) {
+            device = format!("link{other}");
+            other += 1;
         }
         interfaces.push(InterfacePlan {
             device,
@@ -355,6 +364,19 @@ mod tests {
         assert!(plan.sites[a].routes.is_empty());
         let ip = [link("sat", &["bridge-a", "bridge-b"], false)];
         assert!(matches!(Plan::new(&ip, &roles), Err(PlanError::BridgeNeedsEthernet { .. })));
+    }
+
+    #[test]
+    fn device_names_never_collide() {
+        let links = [
+            link("link1", &["hub", "a"], false),
+            link("lo", &["hub", "b"], false),
+            link("a-very-long-name-of-a-link", &["hub", "c"], false),
+            link("a-very-long-name-of-another", &["hub", "d"], false),
+        ];
+        let plan = Plan::new(&links, &BTreeMap::new()).unwrap();
+        let devices: Vec<&str> = plan.sites[0].interfaces.iter().map(|i| i.device.as_str()).collect();
+        assert_eq!(devices, ["link1", "link2", "a-very-long-nam", "link3"]);
     }
 
     #[test]

@@ -18,14 +18,23 @@ pub fn flag_on_signals() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// For a command that shares our terminal: Ctrl-C is the command's business; SIGTERM and SIGHUP set the flag.
-pub fn flag_on_end() -> io::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    // A handler, not "ignore", which the command would inherit.
-    signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)))?;
-    signal_hook::flag::register(signal_hook::consts::SIGQUIT, Arc::new(AtomicBool::new(false)))?;
-    for signal in [SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+/// What signals asked of us while a command shares our terminal.
+pub struct EndFlags {
+    /// Ctrl-C or Ctrl-\ at the terminal.
+    pub interrupt: Arc<AtomicBool>,
+    /// SIGTERM or SIGHUP to us.
+    pub end: Arc<AtomicBool>,
+}
+
+/// For a command that shares our terminal: none of these signals ends us by itself. Handlers, not "ignore", which the
+/// command would inherit.
+pub fn flag_on_end() -> io::Result<EndFlags> {
+    let flags = EndFlags { interrupt: Arc::new(AtomicBool::new(false)), end: Arc::new(AtomicBool::new(false)) };
+    for signal in [SIGINT, signal_hook::consts::SIGQUIT] {
+        signal_hook::flag::register(signal, Arc::clone(&flags.interrupt))?;
     }
-    Ok(stop)
+    for signal in [SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&flags.end))?;
+    }
+    Ok(flags)
 }

@@ -131,6 +131,13 @@ pub fn case_record(collected: Collected<'_>) -> CaseRecord {
             notes.push(format!("link {}: {n} super-packets of an offload were split packet by packet", used.name));
         }
     }
+    if outcome.pump.host_down_packets > 0 {
+        let n = outcome.pump.host_down_packets;
+        notes.push(format!("{n} packets came for a host whose interface was down"));
+    }
+    if outcome.pump.lost_ports > 0 {
+        notes.push(format!("a program removed {} network device(s) of its site", outcome.pump.lost_ports));
+    }
     match outcome.capture {
         Some(Ok(0)) | None => {}
         Some(Ok(lost)) => notes.push(format!("the capture lacks {lost} packets: the disk was too slow")),

@@ -2,15 +2,19 @@
 
 use bentpipe_host::emulation::Emulation;
 use bentpipe_host::spawn::{CommandSpec, Output};
+use rustix::process::Signal;
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Bytes of output kept of each stream; the rest is read and counted.
 const OUTPUT_KEPT: usize = 64 << 10;
+/// How long to wait for the rest of a program's output after its end.
+const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 /// How long a program may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -18,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct RunningCommand {
     command: String,
     child: Child,
-    readers: Vec<JoinHandle<String>>,
+    outputs: Vec<KeptOutput>,
     exit: Option<ExitStatus>,
     started: Instant,
     ended: Option<Instant>,
@@ -48,20 +52,21 @@ impl RunningCommand {
             output: Output::Capture,
             own_group: true,
         };
-        let started = Instant::now();
+        // spawn() returns when the program itself runs.
         let mut child = emulation.spawn(site, spec)?;
-        let mut readers = Vec::new();
+        let started = Instant::now();
+        let mut outputs = Vec::new();
         let out = child.stdout.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>);
         let err = child.stderr.take().map(|stream| Box::new(stream) as Box<dyn Read + Send>);
         for stream in [out, err].into_iter().flatten() {
-            readers.push(std::thread::Builder::new().name("output".into()).spawn(move || keep_output(stream))?);
+            outputs.push(KeptOutput::of(stream)?);
         }
         // A shell line is shown as it was written.
         let command = match argv {
             [shell, flag, line] if shell == "/bin/sh" && flag == "-c" => line.clone(),
             words => words.join(" "),
         };
-        Ok(RunningCommand { command, child, readers, exit: None, started, ended: None })
+        Ok(RunningCommand { command, child, outputs, exit: None, started, ended: None })
     }
 
     /// Whether the program has ended.
@@ -86,11 +91,11 @@ impl RunningCommand {
             self.terminate();
         }
         let exit = self.exit.or_else(|| self.child.wait().ok()).map_or(-1, exit_code);
-        // What the program left running in its group may hold the pipes open.
-        self.signal_group(libc_signal::KILL);
-        let mut texts = self.readers.drain(..).map(|reader| reader.join().unwrap_or_default());
+        // What the program left running in its group may hold the pipes open; a daemon of its own session still does.
+        // It ends with the emulation; its output so far is kept.
+        self.signal_group(Signal::KILL);
+        let mut texts = self.outputs.iter().map(KeptOutput::take);
         let (stdout, stderr) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
-        drop(texts);
         EndedCommand {
             command: std::mem::take(&mut self.command),
             exit,
@@ -101,29 +106,23 @@ impl RunningCommand {
     }
 
     fn terminate(&mut self) {
-        self.signal_group(libc_signal::TERM);
+        self.signal_group(Signal::TERM);
         let give_up = Instant::now() + GRACE;
         while !self.has_ended() && Instant::now() < give_up {
             std::thread::sleep(Duration::from_millis(10));
         }
         if !self.has_ended() {
-            self.signal_group(libc_signal::KILL);
+            self.signal_group(Signal::KILL);
         }
     }
 
     /// Signals the program and what it started (it leads a process group of its own).
-    fn signal_group(&self, signal: rustix::process::Signal) {
+    fn signal_group(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
             // The group may be gone already.
             let _ = rustix::process::kill_process_group(pid, signal);
         }
     }
-}
-
-mod libc_signal {
-    pub use rustix::process::Signal;
-    pub const TERM: Signal = Signal::TERM;
-    pub const KILL: Signal = Signal::KILL;
 }
 
 /// The exit status as a shell gives it.
@@ -132,24 +131,50 @@ pub fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// Reads a stream to its end and keeps the first [`OUTPUT_KEPT`] bytes as text.
-fn keep_output(mut stream: Box<dyn Read + Send>) -> String {
-    let mut kept = Vec::new();
-    let mut total = 0;
-    let mut buffer = vec![0; 16 << 10];
-    while let Ok(n) = stream.read(&mut buffer) {
-        if n == 0 {
-            break;
+/// The beginning of a program's output, read by a thread so that the program never waits for us.
+struct KeptOutput {
+    kept: Arc<Mutex<Kept>>,
+    reader: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    total: usize,
+}
+
+impl KeptOutput {
+    fn of(mut stream: Box<dyn Read + Send>) -> io::Result<KeptOutput> {
+        let kept = Arc::new(Mutex::new(Kept::default()));
+        let shared = Arc::clone(&kept);
+        let reader = std::thread::Builder::new().name("output".into()).spawn(move || {
+            let mut buffer = vec![0; 16 << 10];
+            while let Ok(n) = stream.read(&mut buffer) {
+                if n == 0 {
+                    return;
+                }
+                let mut kept = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.total += n;
+                let room = OUTPUT_KEPT.saturating_sub(kept.bytes.len());
+                kept.bytes.extend_from_slice(&buffer[..n.min(room)]);
+            }
+        })?;
+        Ok(KeptOutput { kept, reader })
+    }
+
+    /// The text so far; waits a little for the stream's end.
+    fn take(&self) -> String {
+        let give_up = Instant::now() + OUTPUT_GRACE;
+        while !self.reader.is_finished() && Instant::now() < give_up {
+            std::thread::sleep(Duration::from_millis(2));
         }
-        total += n;
-        let room = OUTPUT_KEPT.saturating_sub(kept.len());
-        kept.extend_from_slice(&buffer[..n.min(room)]);
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::from_utf8_lossy(&kept.bytes).into_owned();
+        if kept.total > kept.bytes.len() {
+            text.push_str(&format!("\n[{} more bytes not kept]\n", kept.total - kept.bytes.len()));
+        }
+        text
     }
-    let mut text = String::from_utf8_lossy(&kept).into_owned();
-    if total > kept.len() {
-        text.push_str(&format!("\n[{} more bytes not kept]\n", total - kept.len()));
-    }
-    text
 }
 
 /// Whether the program exists. Of a shell line only a plain first word can be told.

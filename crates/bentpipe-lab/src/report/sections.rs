@@ -3,7 +3,7 @@
 use super::charts::{self, Chart};
 use super::quantity;
 use super::summary::{Tone, main_measurement, workload_label, workload_verdict, written};
-use crate::record::{CaseRecord, Counters, Lateness, LinkRecord, Record, TcpFlowSamples};
+use crate::record::{CaseRecord, Counters, DirectionRecord, Lateness, LinkRecord, Record, TcpFlowSamples};
 use serde::Serialize;
 
 /// A part of the report with a heading.
@@ -202,7 +202,7 @@ fn counters(link: &LinkRecord) -> Table {
         std::iter::once(Cell::text(name).sub(sub)).chain(cells).collect()
     };
     let plain = |count: u64| Cell::num(quantity::count(count));
-    let rows = vec![
+    let mut rows = vec![
         row("Offered", "packets; bytes without framing", &|c| packets(c.offered_packets, c.offered_bytes)),
         row("Dropped", "packets the full queue refused", &|c| plain(c.dropped_packets)),
         row("Longest queue", "", &|c| Cell::num(quantity::bytes(c.queue_bytes_max as f64))),
@@ -213,19 +213,22 @@ fn counters(link: &LinkRecord) -> Table {
         row("Delivered damaged", "packets with bit errors and no check", &|c| plain(c.delivered_damaged_packets)),
         row("Lost", "packets lost as a whole", &|c| plain(c.lost_packets)),
         row("Delivered", "packets; bytes without framing", &|c| packets(c.delivered_packets, c.delivered_bytes)),
-        row("Overhead", "link bytes ÷ delivered bytes", &|c| Cell::num(overhead(c))),
     ];
+    let overheads = link.directions.iter().map(|d| Cell::num(overhead(d)));
+    rows.push(std::iter::once(Cell::text("Overhead").sub("link bytes ÷ bytes delivered to a receiver")).chain(overheads).collect());
     let about: Vec<&str> = [link.kind.as_str(), link.summary.as_str()].into_iter().filter(|t| !t.is_empty()).collect();
     let caption = format!("Link {}: {}", link.name, about.join(", "));
     Table { caption: caption.trim_end_matches(": ").to_string(), head, rows, ..Table::default() }
 }
 
-/// `1.07`, or a dash where nothing was delivered.
-pub fn overhead(counters: &Counters) -> String {
+/// `1.07`, or a dash where nothing was delivered. A broadcast's bytes are sent once and delivered to each receiver.
+pub fn overhead(direction: &DirectionRecord) -> String {
+    let counters = &direction.counters;
     if counters.delivered_bytes == 0 {
         return "–".to_string();
     }
-    format!("{:.3}", counters.link_bytes as f64 / counters.delivered_bytes as f64)
+    let receivers = direction.to.split(", ").count().max(1);
+    format!("{:.3}", counters.link_bytes as f64 * receivers as f64 / counters.delivered_bytes as f64)
 }
 
 fn circuits(case: &CaseRecord) -> Section {

@@ -207,7 +207,7 @@ fn direction_line(link: &LinkRecord, direction: &DirectionRecord) -> String {
         quantity::count(c.dropped_packets),
         quantity::count(c.damaged_packets),
         quantity::count(c.lost_packets),
-        overhead(c)
+        overhead(direction)
     );
     if c.delivered_damaged_packets > 0 {
         line.push_str(&format!(", delivered with bit errors {}", quantity::count(c.delivered_damaged_packets)));

@@ -21,6 +21,6 @@ pub fn run(arguments: &ReportArguments) -> anyhow::Result<ExitCode> {
     write_whole(&out, report::html(&record).as_bytes())?;
     let table = report::text(&record, terminal::width(), terminal::colour());
     std::io::stdout().write_all(table.as_bytes())?;
-    println!("report: {}", out.display());
+    writeln!(std::io::stdout(), "report: {}", out.display())?;
     Ok(ExitCode::SUCCESS)
 }

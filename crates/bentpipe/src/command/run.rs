@@ -27,7 +27,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     live::check(&scenario).map_err(BadInput::from)?;
     if arguments.check {
         let workloads: usize = scenario.cases.iter().map(|case| case.workloads.len()).sum();
-        println!("{name}: fine; {} case(s), {workloads} workload(s)", scenario.cases.len());
+        writeln!(std::io::stdout(), "{name}: fine; {} case(s), {workloads} workload(s)", scenario.cases.len())?;
         return Ok(ExitCode::SUCCESS);
     }
     // Before anything is started: the rights (one thread only), and a folder that takes the results.

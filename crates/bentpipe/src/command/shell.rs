@@ -17,12 +17,15 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitCode, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use toml::{Table, Value};
 
 const HUB: usize = 0;
 const TERMINAL: usize = 1;
+/// How long a command may take to end after it was told to.
+const GRACE: Duration = Duration::from_secs(2);
 /// How often signals are looked for while the command runs.
-const TICK: std::time::Duration = std::time::Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(5);
 
 /// Runs the command at the terminal side and passes its exit status through.
 pub fn run(arguments: ShellArguments) -> anyhow::Result<ExitCode> {
@@ -30,7 +33,7 @@ pub fn run(arguments: ShellArguments) -> anyhow::Result<ExitCode> {
     let tcp = tcp_config(arguments.tcp.as_deref())?;
     let argv = if arguments.command.is_empty() { vec![login_shell()] } else { arguments.command.clone() };
     let privilege = acquire_privilege().map_err(|error| BadInput(error.to_string()))?;
-    let stop = stop::flag_on_end()?;
+    let signals = stop::flag_on_end()?;
     let sites = ["hub", "terminal"].map(str::to_owned);
     let spec = LinkSpec {
         name: "sat".to_owned(),
@@ -77,12 +80,19 @@ pub fn run(arguments: ShellArguments) -> anyhow::Result<ExitCode> {
             emulation.plan.address(HUB).map_or_else(String::new, |a| a.to_string()),
         );
     }
+    // Until here Ctrl-C was for us; from here on it is the command's business.
+    if signals.interrupt.load(Ordering::Relaxed) || signals.end.load(Ordering::Relaxed) {
+        return Ok(ExitCode::from(stop::EXIT_INTERRUPTED));
+    }
     let shown = argv[0].to_string_lossy().into_owned();
     let spec = CommandSpec { argv, environment, output: Output::Inherit, own_group: false };
     let child =
         emulation.spawn(TERMINAL, spec).map_err(|error| BadInput(format!("cannot start {shown:?}: {error}")))?;
-    let status = wait(child, &stop)?;
-    if let Some(hub) = hub {
+    let status = wait(child, &signals.end)?;
+    if let Some(mut hub) = hub {
+        if let Ok(Some(early)) = hub.try_wait() {
+            eprintln!("bentpipe: the hub's command had ended before the shell did, with status {}", exit_code(early));
+        }
         end(hub);
     }
     if let Some(internet) = internet {
@@ -116,15 +126,19 @@ fn describe(config: &LinkConfig) -> String {
 
 /// Waits for the command; a signal to us is passed on to it.
 fn wait(mut child: Child, stop: &AtomicBool) -> anyhow::Result<ExitStatus> {
-    let mut told = false;
+    let mut told: Option<Instant> = None;
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the command")? {
             return Ok(status);
         }
-        if stop.load(Ordering::Relaxed) && !told {
-            told = true;
-            signal(&child, rustix::process::Signal::HUP);
-            signal(&child, rustix::process::Signal::TERM);
+        match told {
+            None if stop.load(Ordering::Relaxed) => {
+                told = Some(Instant::now());
+                signal(&child, rustix::process::Signal::HUP);
+                signal(&child, rustix::process::Signal::TERM);
+            }
+            Some(since) if since.elapsed() > GRACE => signal(&child, rustix::process::Signal::KILL),
+            _ => {}
         }
         std::thread::sleep(TICK);
     }
@@ -139,8 +153,8 @@ fn signal(child: &Child, signal: rustix::process::Signal) {
 
 fn end(mut child: Child) {
     signal(&child, rustix::process::Signal::TERM);
-    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(2);
-    while std::time::Instant::now() < give_up {
+    let give_up = Instant::now() + GRACE;
+    while Instant::now() < give_up {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
         }

@@ -24,7 +24,7 @@ pub fn read(bytes: &[u8]) -> Vec<Seen> {
     let mut rest = bytes;
     while !rest.is_empty() {
         let length = word(rest, 4) as usize;
-        assert!(length >= 12 && length % 4 == 0 && length <= rest.len(), "a block of {length} bytes");
+        assert!(length >= 12 && length.is_multiple_of(4) && length <= rest.len(), "a block of {length} bytes");
         assert_eq!(word(rest, length - 4) as usize, length, "the length stands at both ends of a block");
         let body = &rest[8..length - 4];
         match word(rest, 0) {

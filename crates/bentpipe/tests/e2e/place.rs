@@ -63,7 +63,10 @@ pub fn have(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| !is_program(program));
     let Some(missing) = missing else { return true };
     let installed_by_setup = ["curl", "ping", "tshark", "pasta", "runuser", "chromium"].contains(missing);
-    assert!(!(installed_by_setup && std::env::var_os("CI").is_some()), "{missing} is missing, and `make test` installs it");
+    assert!(
+        !(installed_by_setup && std::env::var_os("CI").is_some()),
+        "{missing} is missing, and `make test` installs it"
+    );
     eprintln!("skipped: there is no {missing} here");
     false
 }
@@ -192,7 +195,9 @@ impl Ends for Command {
 
     fn ends_given(&mut self, input: &[u8]) -> Ended {
         let mut child = self.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input).unwrap();
+        let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
+        // Beside the reading: either pipe may fill. A program that does not read all has its reasons.
+        std::thread::spawn(move || stdin.write_all(&input));
         wait(child)
     }
 }

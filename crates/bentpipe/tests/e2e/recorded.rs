@@ -1,6 +1,6 @@
 //! A run and its record, read as plain JSON: what other programs see.
 
-use crate::place::{Ended, Ends, Place};
+use crate::place::{Ends, Place};
 use serde_json::Value;
 
 /// A record.json.
@@ -39,7 +39,9 @@ impl Recorded {
     #[track_caller]
     pub fn setting(&self, case: usize, host: &str, name: &str) -> &Value {
         let all = array(&self.case(case)["settings"]);
-        all.iter().find(|s| s["host"] == host && s["name"] == name).unwrap_or_else(|| panic!("no {host} {name}: {all:#?}"))
+        all.iter()
+            .find(|s| s["host"] == host && s["name"] == name)
+            .unwrap_or_else(|| panic!("no {host} {name}: {all:#?}"))
     }
 
     /// A link's counters: forward, then each return.
@@ -71,20 +73,41 @@ pub fn count(counters: &Value, name: &str) -> u64 {
     counters[name].as_u64().unwrap_or_else(|| panic!("no {name}: {counters}"))
 }
 
+/// Holds a direction's bytes on the link against its packets, each with so many bytes of framing.
+#[track_caller]
+pub fn expect_framed(counters: &Value, framing: u64) {
+    let sent = count(counters, "sent_packets");
+    // Dropped by the queue, or still in it at the end of the case.
+    let not_sent = count(counters, "offered_packets") - sent;
+    let most = count(counters, "offered_bytes") + framing * sent;
+    let link = count(counters, "link_bytes");
+    assert!(link <= most && link + 1_500 * not_sent >= most, "{counters}");
+}
+
+/// Runs a scenario whose times nobody judges, and leaves its results in `out`.
+#[track_caller]
+pub fn run(place: &Place, scenario: &str, options: &[&str]) -> Recorded {
+    place.write("scenario.toml", scenario);
+    run_into(place, "out", options)
+}
+
+#[track_caller]
+fn run_into(place: &Place, out: &str, options: &[&str]) -> Recorded {
+    let ended = place.bentpipe(&[&["run", "scenario.toml", "--out", out][..], options].concat()).ends();
+    assert!([0, 3].contains(&ended.code()), "{}\n{}", ended.stdout, ended.stderr);
+    let recorded = Recorded::read(place, out);
+    assert_eq!(ended.code() == 0, recorded.valid(), "the exit status says whether the run is valid");
+    recorded
+}
+
 /// Runs a scenario that must be punctual to be judged: again when it says that it was not, and nothing when the machine
 /// is too busy each time.
-pub fn punctual_run(place: &Place, scenario: &str, options: &[&str]) -> Option<(Ended, Recorded)> {
+pub fn punctual_run(place: &Place, scenario: &str, options: &[&str]) -> Option<Recorded> {
     place.write("scenario.toml", scenario);
-    for number in 0..TRIES {
-        let out = format!("out{number}");
-        let arguments = [&["run", "scenario.toml", "--out", &out][..], options].concat();
-        let ended = place.bentpipe(&arguments).ends();
-        assert!([0, 3].contains(&ended.code()), "{}\n{}", ended.stdout, ended.stderr);
-        let recorded = Recorded::read(place, &out);
-        assert_eq!(ended.code() == 0, recorded.valid(), "the exit status says whether the run is valid");
+    for _ in 0..TRIES {
+        let recorded = run_into(place, "out", options);
         if recorded.valid() {
-            std::fs::rename(place.at(&out), place.at("out")).unwrap();
-            return Some((ended, recorded));
+            return Some(recorded);
         }
         eprintln!("again: {}", recorded.json["cases"][0]["validity"]["reasons"]);
     }

@@ -1,0 +1,120 @@
+//! Every mistake is answered in one line that says where, what and what is allowed; nothing is started or left behind.
+
+use crate::place::{Ends, Place, users};
+
+const GOOD: &str = r#"title = "x"
+seed = 7
+
+[links.sat]
+kind = "geo-two-way"
+between = ["hub", "pc"]
+rate = "2 Mbit/s"
+
+[hosts.pc.tcp]
+sack = false
+
+[[workloads]]
+name = "w"
+app = "bulk"
+client = "pc"
+server = "hub"
+bytes = "1 MB"
+"#;
+
+/// What replaces what in the scenario, and what the message must hold.
+const SCENARIOS: &[(&str, &str, &[&str])] = &[
+    ("seed = 7", "sede = 7", &["s.toml:2", "sede", "seed"]),
+    ("\"2 Mbit/s\"", "\"2 Mbits\"", &["s.toml:7", "links.sat.rate", "Mbit/s"]),
+    ("\"2 Mbit/s\"", "2", &["s.toml:7", "links.sat.rate", "Mbit/s"]),
+    ("rate = \"2 Mbit/s\"", "speed = \"2 Mbit/s\"", &["s.toml:7", "links.sat.speed", "rate"]),
+    ("\"geo-two-way\"", "\"mars\"", &["s.toml:5", "mars", "geo-two-way", "iperspace"]),
+    ("\"geo-two-way\"", "\"mars.toml\"", &["s.toml:5", "mars.toml", "No such file"]),
+    ("client = \"pc\"", "client = \"moon\"", &["s.toml:15", "moon", "hub, pc"]),
+    ("[hosts.pc.tcp]", "[hosts.moon.tcp]", &["s.toml:9", "moon", "hub, pc"]),
+    ("sack = false", "rto_initial = \"3 s\"", &["s.toml:10", "hosts.pc.tcp.rto_initial", "Linux"]),
+    ("sack = false", "delayed_ack = \"500 ms\"", &["s.toml:10", "hosts.pc.tcp.delayed_ack", "Linux"]),
+    ("sack = false", "ack_every = 4", &["s.toml:10", "hosts.pc.tcp.ack_every", "1, 2"]),
+    ("sack = false", "congestion_control = \"vegas-9\"", &["s.toml:10", "congestion_control", "cubic"]),
+    ("\"1 MB\"", "\"1 MB\"\ncount = 3", &["s.toml:18", "count", "direction, bytes"]),
+    (
+        "app = \"bulk\"\nclient = \"pc\"\nserver = \"hub\"\nbytes = \"1 MB\"",
+        "app = \"command\"\nclient = \"pc\"\ncommand = [\"no-such-program\", \"-x\"]",
+        &["s.toml:16", "no-such-program"],
+    ),
+    ("title = \"x\"", "title = \"x", &["s.toml:1", "not TOML"]),
+    ("title = \"x\"\n", "", &["s.toml", "title"]),
+];
+
+#[test]
+fn each_mistake_in_a_scenario_is_named() {
+    let place = Place::new(users()[0]);
+    for (from, to, parts) in SCENARIOS {
+        assert!(GOOD.contains(from), "{from:?} is in the scenario");
+        place.write("s.toml", GOOD.replacen(from, to, 1));
+        expect_refusal(&place, &["run", "s.toml"], parts);
+        expect_refusal(&place, &["run", "s.toml", "--check"], parts);
+    }
+    assert_eq!(place.list(""), ["s.toml", "tmp"], "nothing was made");
+    assert_eq!(place.leftovers(), [""; 0]);
+}
+
+/// Command lines, and what the message must hold.
+const COMMANDS: &[(&[&str], &[&str])] = &[
+    (&["run", "none.toml"], &["none.toml", "No such file"]),
+    (&["run", "folder"], &["folder", "directory"]),
+    (&["run", "garbage"], &["garbage"]),
+    (&["run", "s.toml", "--set", "nonsense"], &["--set", "nonsense", "KEY=VALUE"]),
+    (&["run", "s.toml", "--set", "links.sat.rate=fast"], &["links.sat.rate", "fast", "Mbit/s"]),
+    (&["run", "s.toml", "--set", "links.moon.rate=1 Mbit/s"], &["--set", "moon"]),
+    (&["run", "s.toml", "--set", "workloads.none.bytes=1 B"], &["--set", "none"]),
+    (&["run", "circuit.toml"], &["circuit.toml:4", "between", "circuit"]),
+    (&["shell", "mars", "--", "true"], &["mars", "geo-two-way"]),
+    (&["shell", "none.toml", "--", "true"], &["none.toml", "No such file"]),
+    (&["shell", "./folder", "--", "true"], &["folder", "directory"]),
+    (&["shell", "./garbage", "--", "true"], &["garbage"]),
+    (&["shell", "broken.toml", "--", "true"], &["broken.toml:2", "one_way_delay", "ms"]),
+    (&["shell", "lan", "--set", "rate=fast", "--", "true"], &["--set rate=fast", "Mbit/s"]),
+    (&["shell", "lan", "--set", "=1", "--", "true"], &["--set", "key"]),
+    (&["shell", "lan", "--tcp", "beos", "--", "true"], &["--tcp", "beos", "windows-95"]),
+    (&["shell", "lan", "--seed", "x", "--", "true"], &["--seed", "x"]),
+    (&["links", "show", "mars"], &["mars", "geo-two-way"]),
+    (&["report", "none"], &["none", "No such file"]),
+    (&["report", "folder"], &["folder/record.json", "No such file"]),
+    (&["report", "garbage"], &["garbage"]),
+    (&["report", "s.toml"], &["s.toml", "not a bentpipe record"]),
+    (&["report", "other.json"], &["other.json", "not a bentpipe record"]),
+    (&["frobnicate"], &["frobnicate", "--help"]),
+    (&["run"], &["SCENARIO", "--help"]),
+    (&["run", "s.toml", "--fast"], &["--fast", "--help"]),
+];
+
+#[test]
+fn each_mistake_on_the_command_line_is_named() {
+    let place = Place::new(users()[0]);
+    place.write("s.toml", GOOD);
+    place.write("garbage", [0x7f, b'E', b'L', b'F', 0, 0xff, 0xfe, b'\n', 0x80]);
+    place.write("other.json", "{\"format\": \"other\"}");
+    place.write("broken.toml", "rate = '1 Mbit/s'\none_way_delay = '250'\n");
+    place.write("circuit.toml", "title = 'x'\n[links.sat]\nkind = 'inmarsat-b'\nbetween = ['a', 'b', 'c']\n");
+    place.make_folder("folder");
+    for (arguments, parts) in COMMANDS {
+        expect_refusal(&place, arguments, parts);
+    }
+    assert_eq!(place.list(""), ["broken.toml", "circuit.toml", "folder", "garbage", "other.json", "s.toml", "tmp"]);
+    assert_eq!(place.list("folder"), [""; 0]);
+    assert_eq!(place.leftovers(), [""; 0]);
+}
+
+#[track_caller]
+fn expect_refusal(place: &Place, arguments: &[&str], parts: &[&str]) {
+    let ended = place.bentpipe(arguments).ends();
+    let message = &ended.stderr;
+    assert_eq!((ended.code(), ended.stdout.as_str()), (2, ""), "{arguments:?}: {message}");
+    for part in parts {
+        assert!(message.contains(part), "{arguments:?}: {message:?} lacks {part:?}");
+    }
+    // What the command line's own parser refuses comes with its usage.
+    let ours = message.starts_with("bentpipe: ");
+    assert!(message.lines().count() == 1 || (!ours && message.starts_with("error: ")), "{arguments:?}: {message}");
+    assert!(!message.contains("panicked"), "{message}");
+}
