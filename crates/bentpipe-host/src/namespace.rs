@@ -29,7 +29,9 @@ pub enum NamespaceError {
     )]
     UserNamespace(io::Error),
     /// The kernel refused a network namespace.
-    #[error("cannot make a network namespace ({0}); this needs Linux with CONFIG_NET_NS and room below user.max_net_namespaces")]
+    #[error(
+        "cannot make a network namespace ({0}); this needs Linux with CONFIG_NET_NS and room below user.max_net_namespaces"
+    )]
     NetworkNamespace(io::Error),
     /// Work inside a namespace failed.
     #[error("cannot work inside a network namespace ({0})")]

@@ -69,7 +69,10 @@ struct Overlay {
 impl Overlay {
     fn create(hosts: &str, resolver: Option<&str>) -> io::Result<Overlay> {
         if !Path::new("/etc/hosts").exists() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "this machine has no /etc/hosts to put the sites into"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "this machine has no /etc/hosts to put the sites into",
+            ));
         }
         let folder = private_directory()?;
         let overlay = Overlay {
@@ -349,4 +352,3 @@ fn private_directory() -> io::Result<PathBuf> {
         }
     }
 }
-

@@ -7,8 +7,10 @@ use std::path::PathBuf;
 /// Put any application on any satellite link, and measure what its users would feel.
 #[derive(Debug, Parser)]
 #[command(name = "bentpipe", version, max_term_width = 100)]
-#[command(after_help = "Exit status: 0 done; 1 something failed; 2 bad input, nothing was started; 3 a run was later \
-than its limits and is invalid; 130 ended by Ctrl-C. `shell` passes its command's status through.")]
+#[command(
+    after_help = "Exit status: 0 done, whatever a run's workloads met with (its record tells); 1 bentpipe itself failed; \
+2 bad input, nothing was started; 3 a run was later than its limits and is invalid; 130 ended by Ctrl-C. `shell` passes its command's status through."
+)]
 pub struct Cli {
     /// What to do
     #[command(subcommand)]

@@ -80,7 +80,11 @@ fn a_large_scale_is_lowered_so_that_small_windows_are_exact() {
 #[test]
 fn a_large_window_keeps_the_scale_it_needs() {
     let mut tap = tap(Some(154_000), None);
-    assert_eq!(open(&mut tap, Some(9), Some(7)), (Some(2), Some(7)), "154000 >> 2 fits 16 bits; no limit on the peer's");
+    assert_eq!(
+        open(&mut tap, Some(9), Some(7)),
+        (Some(2), Some(7)),
+        "154000 >> 2 fits 16 bits; no limit on the peer's"
+    );
     let mut ack = frame(CLIENT, SERVER, flag::ACK, 60_000, None, 0);
     tap.leaving(Instant::ZERO, &mut ack);
     let advertised = u64::from(window_of(&ack)) << 2;

@@ -215,7 +215,11 @@ fn counters(link: &LinkRecord) -> Table {
         row("Delivered", "packets; bytes without framing", &|c| packets(c.delivered_packets, c.delivered_bytes)),
     ];
     let overheads = link.directions.iter().map(|d| Cell::num(overhead(d)));
-    rows.push(std::iter::once(Cell::text("Overhead").sub("link bytes ÷ bytes delivered to a receiver")).chain(overheads).collect());
+    rows.push(
+        std::iter::once(Cell::text("Overhead").sub("link bytes ÷ bytes delivered to a receiver"))
+            .chain(overheads)
+            .collect(),
+    );
     let about: Vec<&str> = [link.kind.as_str(), link.summary.as_str()].into_iter().filter(|t| !t.is_empty()).collect();
     let caption = format!("Link {}: {}", link.name, about.join(", "));
     Table { caption: caption.trim_end_matches(": ").to_string(), head, rows, ..Table::default() }

@@ -46,14 +46,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let json = record.to_json().context("cannot write the record as JSON")?;
     write_whole(&out.join("record.json"), json.as_bytes())?;
     write_whole(&out.join("report.html"), report::html(&record).as_bytes())?;
-    let mut stdout = std::io::stdout();
-    if arguments.json {
-        stdout.write_all(json.as_bytes())?;
-    } else {
-        stdout.write_all(report::text(&record, terminal::width(), terminal::colour()).as_bytes())?;
-        writeln!(stdout, "record: {0}/record.json\nreport: {0}/report.html", out.display())?;
-    }
-    Ok(if record.interrupted {
+    let code = if record.interrupted {
         ExitCode::from(stop::EXIT_INTERRUPTED)
     } else if record.cases.iter().any(|case| !case.validity.valid) {
         ExitCode::from(EXIT_INVALID)
@@ -61,7 +54,19 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    })
+    };
+    let text = if arguments.json {
+        json
+    } else {
+        let table = report::text(&record, terminal::width(), terminal::colour());
+        format!("{table}record: {0}/record.json\nreport: {0}/report.html\n", out.display())
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Nobody reads the table any more; the status still tells.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        other => other.context("cannot write to standard output")?,
+    }
+    Ok(code)
 }
 
 /// `runs/SCENARIO-DATE-TIME`.
