@@ -56,6 +56,7 @@ fn main() {
         "emulator beside a bare veth pair, 250 ms each way, {rounds} interleaved rounds, medians (min to max), {rights}"
     );
     let (mut delay, mut small, mut large, mut tcp) = (Table::new(), Table::new(), Table::new(), Table::new());
+    let mut floor = Table::new();
     for _ in 0..rounds {
         for emulated in [false, true] {
             let run = |name: &str, measure: &dyn Fn(&World) -> Round| {
@@ -73,9 +74,12 @@ fn main() {
             tcp.add(emulated, run("tcp", &|world| world.tcp(Wait::from_secs(12))));
         }
     }
+    floor.add(false, spin_floor(20_000, Wait::from_secs(3)));
     println!("\n{:<52} {:>24} {:>24}", "", "bare veth", "bentpipe");
     delay.print("delay error p50, 64 B at 20,000 packets/s, us", |r| r.error_us(0.50));
     delay.print("delay error p99, us", |r| r.error_us(0.99));
+    floor.print("for comparison: a thread that only watches the clock is late by p50, us", |r| r.error_us(0.50));
+    floor.print("the same p99, us", |r| r.error_us(0.99));
     delay.print("delay error least (never below 0), us", |r| r.error_us(0.0));
     delay.print("lost at 20,000 packets/s", |r| (r.sent - r.received) as f64);
     small.print("64 B packets/s offered", |r| r.sent as f64 / r.seconds);
@@ -103,7 +107,11 @@ impl Table {
             let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
             format!("{:.1} ({:.1} to {:.1})", at(0.5), at(0.0), at(1.0))
         };
-        println!("{name:<52} {:>24} {:>24}", cell(&self.rows[0]), cell(&self.rows[1]));
+        if self.rows[1].is_empty() {
+            println!("{name:<72} {:>28}", cell(&self.rows[0]));
+        } else {
+            println!("{name:<52} {:>24} {:>24}", cell(&self.rows[0]), cell(&self.rows[1]));
+        }
     }
 }
 
@@ -236,6 +244,26 @@ impl Drop for World {
             }
         }
     }
+}
+
+/// How late a thread is that does nothing but wait for `rate` deadlines a second: what interrupts and the hypervisor take
+/// from any program on this machine, and so the least that a user-space emulator can reach.
+fn spin_floor(rate: u64, time: Wait) -> Round {
+    let start = Wall::now();
+    let mut errors_ns = Vec::new();
+    for n in 1.. {
+        let due = Wait::from_nanos(n * 1_000_000_000 / rate);
+        if due > time {
+            break;
+        }
+        loop {
+            if let Some(late) = start.elapsed().checked_sub(due) {
+                errors_ns.push(i64::try_from(late.as_nanos()).unwrap_or(i64::MAX));
+                break;
+            }
+        }
+    }
+    Round { errors_ns, ..Round::default() }
 }
 
 fn send_udp(payload: usize, rate: u64, time: Wait, burst: usize) -> io::Result<(u64, f64)> {

@@ -21,7 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Sleep ends this long before a deadline; the rest is spun. On an idle virtual machine a sleeping thread was woken 50 to
 /// 150 us late (2026-11-21, 2-core AMD EPYC virtual machine).
-const SPIN: Duration = Duration::from_micros(150);
+const SPIN: Duration = Duration::from_micros(200);
+/// Shorter waits are spun altogether: going to sleep and being woken costs more than they are worth.
+const SLEEP_LEAST: Duration = Duration::from_micros(800);
 /// Frames taken from a link's ports before departures are looked at again.
 const ARRIVALS_PER_TURN: usize = 256;
 /// A stamp further ahead than this is no late reading but a real-time clock that was set: such a frame came "now".
@@ -444,12 +446,10 @@ impl Pump {
         let due = self.links.iter().filter_map(|state| state.link.next_wake()).min();
         let until = due.unwrap_or(Instant::FAR).min(self.next_sample.max(self.clock.now()));
         let sleep = until.since(self.clock.now());
-        if sleep > SPIN && !self.has_arrivals() {
+        if sleep > SLEEP_LEAST && !self.has_arrivals() {
             self.sleep(sleep - SPIN);
         }
-        while self.clock.now() < until && !self.has_arrivals() && !self.control.stop.load(Ordering::Relaxed) {
-            std::hint::spin_loop();
-        }
+        while self.clock.now() < until && !self.has_arrivals() && !self.control.stop.load(Ordering::Relaxed) {}
     }
 
     fn has_arrivals(&self) -> bool {
