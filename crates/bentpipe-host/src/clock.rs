@@ -1,6 +1,6 @@
 //! The wall clock behind model time.
 
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::time::Instant;
 
 /// Model time that runs with the wall clock from the moment it was made.
 #[derive(Clone, Copy, Debug)]
@@ -45,14 +45,6 @@ impl Clock {
     #[must_use]
     pub fn at_real(&self, real_ns: u64) -> Instant {
         Instant { ns: real_ns.saturating_sub(self.first_real_time_offset()) }
-    }
-
-    /// Sleeps until model time `due` at the latest; may return early.
-    pub fn sleep_until(&self, due: Instant) {
-        let wait: Duration = due.since(self.now());
-        if wait.ns > 0 {
-            std::thread::sleep(wait.to_std());
-        }
     }
 }
 

@@ -101,12 +101,6 @@ impl Framing {
     pub fn checks(&self) -> bool {
         !matches!(self, Framing::None)
     }
-
-    /// Bits on the wire before the packet's first bit, for placing errors in packets that are delivered damaged.
-    #[must_use]
-    pub fn bits_before_packet(&self) -> u64 {
-        0 // Only Framing::None delivers damaged packets, and it puts nothing before them.
-    }
 }
 
 impl Ppp {

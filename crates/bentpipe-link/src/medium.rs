@@ -75,7 +75,7 @@ pub struct MediumCounters {
     pub delivered_damaged_packets: u64,
     /// Bits inverted.
     pub bit_errors: u64,
-    /// Lost to packet loss, outages, or a lost circuit.
+    /// Lost to packet loss or outages.
     pub lost_packets: u64,
     /// Delivered, damaged ones included.
     pub delivered_packets: u64,
@@ -145,11 +145,6 @@ impl Medium {
         }
         self.counters.in_flight_packets += 1;
         self.line.push_back((due, packet, errors > 0));
-    }
-
-    /// A packet that never got onto the medium because the circuit was cut under it.
-    pub fn lose(&mut self) {
-        self.counters.lost_packets += 1;
     }
 
     /// The next packet that has arrived by `now`.
