@@ -159,7 +159,7 @@ struct LinkState {
     link: Link,
     ports: Vec<PortState>,
     carries_ethernet: bool,
-    /// Model time up to which the link was driven.
+    /// When something last happened in the model. A frame may still enter at any later time, though the clock is ahead.
     driven_to: Instant,
     samples: Vec<Vec<Sample>>,
     filtered_frames: u64,
@@ -296,6 +296,7 @@ impl Pump {
                 self.lateness.record(stamp, shifted);
             }
             self.drive(i, at);
+            self.links[i].driven_to = at;
             self.take_frame(i, p, at);
             self.links[i].ports[p].port.socket.advance();
         }
@@ -381,13 +382,13 @@ impl Pump {
     fn drive(&mut self, i: usize, until: Instant) {
         while let Some(due) = self.links[i].link.next_wake().filter(|due| *due <= until) {
             let state = &mut self.links[i];
+            state.driven_to = due;
             state.link.wake(due);
             drain(state, due);
             if state.ports.iter().any(|port| port.outgoing.len() >= BATCH) {
                 self.flush(i);
             }
         }
-        self.links[i].driven_to = self.links[i].driven_to.max(until);
     }
 
     fn flush_all(&mut self) {
