@@ -7,7 +7,7 @@
 use crate::emulation::Emulation;
 use crate::internet::InternetError;
 use crate::spawn::{CommandSpec, Output};
-use crate::topology::{SEGMENT_PREFIX, network};
+use bentpipe_link::topology::{SEGMENT_PREFIX, network};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -18,4 +18,3 @@ pub mod spawn;
 pub mod tap;
 pub mod tcp_samples;
 pub mod tcp_stack;
-pub mod topology;

@@ -20,5 +20,6 @@ pub mod seed;
 pub mod socket;
 pub mod stack;
 pub mod time;
+pub mod topology;
 pub mod transmitter;
 pub mod units;

@@ -14,8 +14,8 @@ use bentpipe_host::pump::{LinkOutcome, Sample};
 use bentpipe_host::tap::Connection;
 use bentpipe_host::tcp_samples::SampledConnection;
 use bentpipe_host::tcp_stack::HeldSetting;
-use bentpipe_host::topology::Plan;
 use bentpipe_link::time::Instant;
+use bentpipe_link::topology::Plan;
 
 /// Everything a case left.
 pub struct Collected<'a> {
