@@ -7,7 +7,9 @@
 pub mod catalogue;
 pub mod circuit;
 pub mod config;
+pub mod datagram;
 pub mod direction;
+pub mod flow;
 pub mod framing;
 pub mod link;
 pub mod medium;
@@ -23,3 +25,4 @@ pub mod time;
 pub mod topology;
 pub mod transmitter;
 pub mod units;
+pub mod wire;

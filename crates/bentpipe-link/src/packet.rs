@@ -1,9 +1,11 @@
 //! Packets and the buffers they live in.
 //!
-//! A packet's content is real bytes in a pooled buffer (live runs) or a function of an offset (virtual runs, where 75 MB
-//! in flight must not cost 75 MB). Bit errors can damage either.
+//! A packet's content is real bytes in a pooled buffer (live runs) or a description of them (virtual runs, where 75 MB in
+//! flight must not cost 75 MB). Bit errors can damage either.
 
+use crate::datagram::Datagram;
 use crate::socket::pattern_byte;
+use crate::wire;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What crosses a link: an IP packet, or an Ethernet frame on a link that carries Ethernet (without its check sequence).
@@ -31,6 +33,14 @@ pub enum Content {
         /// Inverted bits, counted from the first bit of the packet, most significant bit of a byte first.
         inverted: Vec<u64>,
     },
+    /// What a simulated host sent.
+    Datagram {
+        /// Its fields.
+        datagram: Datagram,
+        /// Inverted bits, as above; most packets have none.
+        #[allow(clippy::box_collection)] // one word instead of three in every packet
+        inverted: Option<Box<Vec<u64>>>,
+    },
 }
 
 impl Packet {
@@ -46,12 +56,34 @@ impl Packet {
         Packet { id, content: Content::Pattern { pattern, offset, length, inverted: Vec::new() } }
     }
 
+    /// A packet of a simulated host.
+    #[must_use]
+    pub fn from_datagram(id: u64, datagram: Datagram) -> Self {
+        Packet { id, content: Content::Datagram { datagram, inverted: None } }
+    }
+
+    /// What the receiving host makes of the packet; `None`: damaged so that a checksum shows it, or not a datagram.
+    #[must_use]
+    pub fn into_datagram(self) -> Option<Datagram> {
+        match self.content {
+            Content::Datagram { datagram, inverted: None } => Some(datagram),
+            Content::Datagram { datagram, inverted: Some(inverted) } => {
+                let mut bytes = Vec::with_capacity(datagram.bytes() as usize);
+                wire::write(&datagram, &mut bytes);
+                inverted.iter().for_each(|bit| bytes[(bit / 8) as usize] ^= 0x80 >> (bit % 8));
+                wire::parse(&bytes, datagram.ethernet.is_some())
+            }
+            Content::Bytes(_) | Content::Pattern { .. } => None,
+        }
+    }
+
     /// Length in bytes, framing not included.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match &self.content {
             Content::Bytes(buffer) => buffer.as_slice().len() as u64,
             Content::Pattern { length, .. } => u64::from(*length),
+            Content::Datagram { datagram, .. } => datagram.bytes(),
         }
     }
 
@@ -62,6 +94,11 @@ impl Packet {
             Content::Pattern { pattern, offset, length, .. } => {
                 (0..u64::from(*length)).for_each(|i| visit(pattern_byte(*pattern, offset + i)));
             }
+            Content::Datagram { datagram, .. } => {
+                let mut bytes = Vec::with_capacity(datagram.bytes() as usize);
+                wire::write(datagram, &mut bytes);
+                bytes.into_iter().for_each(visit);
+            }
         }
     }
 
@@ -71,6 +108,7 @@ impl Packet {
         match &mut self.content {
             Content::Bytes(buffer) => buffer.as_mut_slice()[(bit / 8) as usize] ^= 0x80 >> (bit % 8),
             Content::Pattern { inverted, .. } => inverted.push(bit),
+            Content::Datagram { inverted, .. } => inverted.get_or_insert_default().push(bit),
         }
     }
 }

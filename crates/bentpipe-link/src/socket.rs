@@ -138,6 +138,18 @@ pub trait Program: Send {
     fn is_done(&self) -> bool;
 }
 
+impl<P: Program + ?Sized> Program for Box<P> {
+    fn poll(&mut self, now: Instant, sockets: &mut dyn Sockets) {
+        (**self).poll(now, sockets);
+    }
+    fn next_wake(&self) -> Option<Instant> {
+        (**self).next_wake()
+    }
+    fn is_done(&self) -> bool {
+        (**self).is_done()
+    }
+}
+
 /// The byte at `offset` of `pattern`: a function of both, so that 75 MB in flight cost no 75 MB.
 #[must_use]
 pub fn pattern_byte(pattern: u64, offset: u64) -> u8 {

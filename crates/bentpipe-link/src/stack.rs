@@ -45,6 +45,69 @@ pub struct TcpConfig {
     pub rto_initial: Option<Duration>,
     /// Longest delay of an acknowledgement (RFC 1122: 0.5 s).
     pub delayed_ack: Option<Duration>,
+    /// Segments acknowledged at once at the start of a connection and after a pause (Linux: 16).
+    pub quick_acks: Option<u32>,
+    /// How losses are repaired when SACK is off: `tahoe`, `reno` (RFC 2581) or `newreno` (RFC 6582).
+    pub recovery: Option<Recovery>,
+    /// Retransmit at the third duplicate acknowledgement (RFC 5681 §3.2).
+    pub fast_retransmit: Option<bool>,
+    /// New segments at the first two duplicate acknowledgements (RFC 3042).
+    pub limited_transmit: Option<bool>,
+    /// Detect losses by time as well (RACK, RFC 8985); needs SACK.
+    pub rack: Option<bool>,
+    /// Probe for losses at the tail (TLP, RFC 8985 §7); needs SACK.
+    pub tail_loss_probe: Option<bool>,
+    /// Detect time-outs that were too early (F-RTO, RFC 5682).
+    pub frto: Option<bool>,
+    /// Reduce the congestion window evenly during recovery (PRR, RFC 6937) instead of at once.
+    pub proportional_rate_reduction: Option<bool>,
+    /// Most segments that the window grows by for one acknowledgement in slow start (the L of RFC 3465, which advises
+    /// 2); 0: one for each acknowledgement, whatever it acknowledges (RFC 5681).
+    pub byte_counting: Option<u32>,
+    /// CUBIC leaves slow start when the round-trip time rises (HyStart).
+    pub hystart: Option<bool>,
+    /// Hold a small segment back while another one is unacknowledged (RFC 896; RFC 9293 §3.7.4).
+    pub nagle: Option<bool>,
+    /// Discard segments with old timestamps (RFC 7323 §5).
+    pub paws: Option<bool>,
+    /// How the time-out follows from the measured round-trip time.
+    pub rto_estimator: Option<RtoEstimator>,
+    /// Tick of the clock that measures round trips and runs the timers (RFC 6298 G; 4.4BSD: 500 ms).
+    pub rto_granularity: Option<Duration>,
+    /// SYNs sent again at even intervals before the interval doubles (Linux since 6.5: 4).
+    pub syn_linear_timeouts: Option<u32>,
+    /// Times that data is sent again before the connection is given up (RFC 1122 R2; Linux: 15).
+    pub retries: Option<u32>,
+    /// Give up data that stays unacknowledged this long (RFC 5482).
+    pub user_timeout: Option<Duration>,
+    /// Probe a silent connection after this long (RFC 1122 §4.2.3.6: two hours or more).
+    pub keep_alive: Option<Duration>,
+    /// Time between two such probes.
+    pub keep_alive_interval: Option<Duration>,
+    /// Unanswered probes before the connection is given up.
+    pub keep_alive_probes: Option<u32>,
+}
+
+/// How a sender without SACK repairs losses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recovery {
+    /// Slow start from the loss (4.3BSD-Tahoe).
+    Tahoe,
+    /// One retransmission, over with the first new acknowledgement (4.3BSD-Reno; RFC 2581).
+    Reno,
+    /// A retransmission for each partial acknowledgement (RFC 6582).
+    NewReno,
+}
+
+/// How the retransmission time-out follows from the measured round-trip time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RtoEstimator {
+    /// SRTT + max(G, 4·RTTVAR), at least `rto_min` (RFC 6298 §2).
+    Rfc6298,
+    /// SRTT + max(`rto_min`, the largest deviation of the last round trips): Linux, whose `rto_min` is 200 ms.
+    Linux,
 }
 
 /// A preset: its name, what it stands for and where that is from, and its settings as TOML.
@@ -142,6 +205,17 @@ impl TcpConfig {
         if self.mtu.is_some_and(|mtu| !(68..=65_535).contains(&mtu.bytes)) {
             return Err(KeyProblem::new("mtu", "is out of range; allowed: 68 B (RFC 791) to 65535 B"));
         }
+        if self.user_timeout.is_some_and(|time| time == Duration::ZERO) {
+            return Err(KeyProblem::new("user_timeout", "0 would give up at once; allowed: longer than zero"));
+        }
+        if self.rto_granularity.is_some_and(|tick| tick > Duration::from_secs(1)) {
+            return Err(KeyProblem::new("rto_granularity", "is out of range; allowed: up to 1 s"));
+        }
+        for (key, on) in [("rack", self.rack), ("tail_loss_probe", self.tail_loss_probe)] {
+            if on == Some(true) && self.sack == Some(false) {
+                return Err(KeyProblem::new(key, "needs sack = true (RFC 8985 §3)"));
+            }
+        }
         if self.ack_every == Some(0) {
             return Err(KeyProblem::new("ack_every", "0 would never acknowledge; allowed: 1 or more"));
         }
@@ -175,6 +249,26 @@ impl TcpConfig {
         add("rto_max", self.rto_max.map(|v| v.to_string()));
         add("rto_initial", self.rto_initial.map(|v| v.to_string()));
         add("delayed_ack", self.delayed_ack.map(|v| v.to_string()));
+        add("quick_acks", self.quick_acks.map(|v| v.to_string()));
+        add("recovery", self.recovery.map(|v| format!("{v:?}").to_lowercase()));
+        add("fast_retransmit", self.fast_retransmit.map(|v| v.to_string()));
+        add("limited_transmit", self.limited_transmit.map(|v| v.to_string()));
+        add("rack", self.rack.map(|v| v.to_string()));
+        add("tail_loss_probe", self.tail_loss_probe.map(|v| v.to_string()));
+        add("frto", self.frto.map(|v| v.to_string()));
+        add("proportional_rate_reduction", self.proportional_rate_reduction.map(|v| v.to_string()));
+        add("byte_counting", self.byte_counting.map(|v| v.to_string()));
+        add("hystart", self.hystart.map(|v| v.to_string()));
+        add("nagle", self.nagle.map(|v| v.to_string()));
+        add("paws", self.paws.map(|v| v.to_string()));
+        add("rto_estimator", self.rto_estimator.map(|v| format!("{v:?}").to_lowercase()));
+        add("rto_granularity", self.rto_granularity.map(|v| v.to_string()));
+        add("syn_linear_timeouts", self.syn_linear_timeouts.map(|v| v.to_string()));
+        add("retries", self.retries.map(|v| v.to_string()));
+        add("user_timeout", self.user_timeout.map(|v| v.to_string()));
+        add("keep_alive", self.keep_alive.map(|v| v.to_string()));
+        add("keep_alive_interval", self.keep_alive_interval.map(|v| v.to_string()));
+        add("keep_alive_probes", self.keep_alive_probes.map(|v| v.to_string()));
         asked
     }
 }

@@ -1,0 +1,1 @@
+//! Analytic models of TCP over satellite links, each with its source.

@@ -1,0 +1,113 @@
+//! Congestion control: how the congestion window moves. Loss detection and repair are elsewhere ([`super::recovery`]).
+//!
+//! Windows are counted in segments, as Linux counts them: with full segments that is RFC 5681 in units of SMSS.
+
+use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::units::BitRate;
+
+/// The window that a controller moves; the connection owns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Congestion window, in segments; at least 1.
+    pub cwnd: u32,
+    /// Slow-start threshold, in segments; `u32::MAX`: not yet known.
+    pub ssthresh: u32,
+    /// Acknowledged segments towards the next step of congestion avoidance.
+    pub credit: u32,
+}
+
+impl Window {
+    /// Whether the window is below the threshold.
+    #[must_use]
+    pub fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+}
+
+/// What one acknowledgement told.
+#[derive(Clone, Copy, Debug)]
+pub struct Ack {
+    /// When it came.
+    pub now: Instant,
+    /// Segments it acknowledged for the first time (cumulatively or selectively).
+    pub newly_delivered: u32,
+    /// Segments it acknowledged cumulatively.
+    pub acked: u32,
+    /// Most of `acked` that slow start may count (byte counting, RFC 3465).
+    pub growth_limit: u32,
+    /// Segments newly found lost with it.
+    pub newly_lost: u32,
+    /// Segments in flight before and after it.
+    pub in_flight_before: u32,
+    /// Segments in flight after it.
+    pub in_flight: u32,
+    /// Round-trip time measured by it (never from a retransmitted segment).
+    pub rtt: Option<Duration>,
+    /// Smoothed round-trip time; zero: none yet.
+    pub smoothed_rtt: Duration,
+    /// Bytes of a full segment.
+    pub mss: u32,
+    /// The window was the limit of what was sent, so it may grow (RFC 7661, RFC 2861).
+    pub window_limited: bool,
+    /// Delivery over the last round trip, for controllers that model the path.
+    pub delivery: Delivery,
+    /// Sequence number acknowledged now, in bytes since the start of the stream.
+    pub acknowledged: u64,
+    /// Next sequence number to be sent, in bytes since the start of the stream.
+    pub next: u64,
+}
+
+/// A sample of the delivery rate (draft-cheng-iccrg-delivery-rate-estimation).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delivery {
+    /// Segments delivered so far, in total.
+    pub total: u64,
+    /// `total` when the segment that gave this sample was sent; `None`: no sample.
+    pub prior: Option<u64>,
+    /// Segments delivered between then and now.
+    pub segments: u32,
+    /// The time that took: the longer of the sending and the acknowledging interval.
+    pub interval: Duration,
+    /// The sender had less to send than it might have.
+    pub app_limited: bool,
+}
+
+/// What the connection does about losses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Nothing is wrong.
+    Open,
+    /// Reducing the window in recovery, or because of an ECN echo.
+    Recovery,
+    /// After a retransmission time-out.
+    Loss,
+}
+
+/// A congestion control algorithm.
+pub trait CongestionControl: Send + std::fmt::Debug {
+    /// Its name, as in `congestion_control = "…"`.
+    fn name(&self) -> &'static str;
+    /// The connection is open; `smoothed_rtt` is zero when the handshake measured nothing.
+    fn open(&mut self, _now: Instant, _window: &mut Window, _smoothed_rtt: Duration) {}
+    /// An acknowledgement that may let the window grow (never during recovery, unless [`Self::paces`]; after a time-out
+    /// it is called, so that the window slow-starts).
+    fn on_ack(&mut self, ack: &Ack, window: &mut Window);
+    /// The slow-start threshold after a loss (or an ECN echo) found now.
+    fn ssthresh(&mut self, now: Instant, window: &Window) -> u32;
+    /// A phase begins.
+    fn phase(&mut self, _now: Instant, _phase: Phase, _window: &mut Window) {}
+    /// The window to return to when the last reduction turns out to have been a mistake; `before`: the window then.
+    fn undo(&mut self, window: &Window, before: u32) -> u32 {
+        window.cwnd.max(before)
+    }
+    /// Sending starts again after nothing was in flight.
+    fn restart(&mut self, _now: Instant, _window: &mut Window) {}
+    /// The controller decides the window in recovery too, and at what rate to send.
+    fn paces(&self) -> bool {
+        false
+    }
+    /// The rate at which to send, if it paces.
+    fn pacing_rate(&self) -> Option<BitRate> {
+        None
+    }
+}

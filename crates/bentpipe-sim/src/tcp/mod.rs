@@ -1,0 +1,3 @@
+//! TCP of a simulated host.
+
+pub mod congestion;
