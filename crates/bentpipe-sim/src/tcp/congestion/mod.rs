@@ -2,6 +2,12 @@
 //!
 //! Windows are counted in segments, as Linux counts them: with full segments that is RFC 5681 in units of SMSS.
 
+mod reno;
+#[cfg(test)]
+mod toy_path;
+
+pub use reno::Reno;
+
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::BitRate;
 
@@ -22,6 +28,30 @@ impl Window {
     pub fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
     }
+
+    /// Slow start for `segments` newly delivered: one more segment for each (RFC 5681 §3.1), up to the threshold.
+    /// Returns those left over at the threshold, for congestion avoidance to count.
+    #[must_use]
+    pub fn slow_start(&mut self, segments: u32) -> u32 {
+        let grown = self.cwnd.saturating_add(segments).min(self.ssthresh).max(self.cwnd);
+        let used = grown - self.cwnd;
+        self.cwnd = grown;
+        segments - used
+    }
+
+    /// Congestion avoidance for `segments` newly delivered: one more segment for every `per` of them. Counting them
+    /// is what RFC 5681 §3.1 recommends, with segments for bytes as Linux has it.
+    pub fn additive_increase(&mut self, per: u32, segments: u32) {
+        let per = per.max(1);
+        // Credit from when a segment cost more is worth one segment, not a burst.
+        if self.credit >= per {
+            self.credit = 0;
+            self.cwnd = self.cwnd.saturating_add(1);
+        }
+        self.credit = self.credit.saturating_add(segments);
+        self.cwnd = self.cwnd.saturating_add(self.credit / per);
+        self.credit %= per;
+    }
 }
 
 /// What one acknowledgement told.
@@ -33,15 +63,17 @@ pub struct Ack {
     pub newly_delivered: u32,
     /// Segments it acknowledged cumulatively.
     pub acked: u32,
-    /// Most of `acked` that slow start may count (byte counting, RFC 3465).
+    /// Most of `newly_delivered` that slow start may count (byte counting, RFC 3465). Windows grow by what is newly
+    /// delivered, as in Linux: a hole that fills does not count again what SACK had reported.
     pub growth_limit: u32,
     /// Segments newly found lost with it.
     pub newly_lost: u32,
-    /// Segments in flight before and after it.
+    /// Segments in flight before it.
     pub in_flight_before: u32,
     /// Segments in flight after it.
     pub in_flight: u32,
-    /// Round-trip time measured by it (never from a retransmitted segment).
+    /// Round-trip time measured by it (never from a retransmitted segment): of the newest segment it acknowledged, so
+    /// that a delayed acknowledgement adds nothing.
     pub rtt: Option<Duration>,
     /// Smoothed round-trip time; zero: none yet.
     pub smoothed_rtt: Duration,
@@ -106,8 +138,46 @@ pub trait CongestionControl: Send + std::fmt::Debug {
     fn paces(&self) -> bool {
         false
     }
-    /// The rate at which to send, if it paces.
+    /// The rate at which to send, if it paces: bits of TCP payload a second (headers not counted, as in Linux). `None`
+    /// before the first acknowledgement. Linux does not pace a connection's first ten segments in any case.
     fn pacing_rate(&self) -> Option<BitRate> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// (cwnd, ssthresh, segments) → (cwnd, left over).
+    #[test]
+    fn slow_start_stops_at_the_threshold() {
+        for (before, expected) in [
+            ((10, u32::MAX, 2), (12, 0)),
+            ((10, 11, 2), (11, 1)),
+            ((10, 10, 2), (10, 2)),
+            ((10, 4, 2), (10, 2)),
+            ((u32::MAX - 1, u32::MAX, 9), (u32::MAX, 8)),
+        ] {
+            let mut window = Window { cwnd: before.0, ssthresh: before.1, credit: 0 };
+            let left = window.slow_start(before.2);
+            assert_eq!((window.cwnd, left), expected, "{before:?}");
+        }
+    }
+
+    /// (cwnd, credit, per, segments) → (cwnd, credit).
+    #[test]
+    fn additive_increase_keeps_its_remainder() {
+        for (before, expected) in [
+            ((10, 0, 10, 9), (10, 9)),
+            ((10, 9, 10, 1), (11, 0)),
+            ((10, 0, 10, 25), (12, 5)),
+            ((10, 40, 10, 1), (11, 1)),
+            ((10, 0, 0, 1), (11, 0)),
+        ] {
+            let mut window = Window { cwnd: before.0, ssthresh: 1, credit: before.1 };
+            window.additive_increase(before.2, before.3);
+            assert_eq!((window.cwnd, window.credit), expected, "{before:?}");
+        }
     }
 }
