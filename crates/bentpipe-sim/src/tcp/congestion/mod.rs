@@ -2,10 +2,12 @@
 //!
 //! Windows are counted in segments, as Linux counts them: with full segments that is RFC 5681 in units of SMSS.
 
+mod hybla;
 mod reno;
 #[cfg(test)]
 mod toy_path;
 
+pub use hybla::Hybla;
 pub use reno::Reno;
 
 use bentpipe_link::time::{Duration, Instant};
