@@ -2,11 +2,14 @@
 //!
 //! Windows are counted in segments, as Linux counts them: with full segments that is RFC 5681 in units of SMSS.
 
+mod cubic;
 mod hybla;
+mod hystart;
 mod reno;
 #[cfg(test)]
 mod toy_path;
 
+pub use cubic::Cubic;
 pub use hybla::Hybla;
 pub use reno::Reno;
 
