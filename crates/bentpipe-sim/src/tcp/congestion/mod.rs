@@ -2,6 +2,7 @@
 //!
 //! Windows are counted in segments, as Linux counts them: with full segments that is RFC 5681 in units of SMSS.
 
+mod bbr;
 mod cubic;
 mod hybla;
 mod hystart;
@@ -9,12 +10,58 @@ mod reno;
 #[cfg(test)]
 mod toy_path;
 
+pub use bbr::Bbr;
 pub use cubic::Cubic;
 pub use hybla::Hybla;
 pub use reno::Reno;
 
+use bentpipe_link::seed::Stream;
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::BitRate;
+
+/// The algorithms there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Algorithm {
+    /// RFC 5681.
+    Reno,
+    /// RFC 9438.
+    Cubic {
+        /// Leave slow start when the round-trip time rises or the acknowledgements of a window last half of it (HyStart).
+        hystart: bool,
+    },
+    /// Caini and Firrincieli 2004.
+    Hybla,
+    /// BBR, version 1.
+    Bbr,
+}
+
+impl Algorithm {
+    /// The names that [`Self::parse`] knows.
+    pub const NAMES: [&'static str; 4] = ["reno", "cubic", "hybla", "bbr"];
+
+    /// The algorithm called `name`; CUBIC comes with HyStart, as in Linux.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Algorithm> {
+        match name {
+            "reno" => Some(Algorithm::Reno),
+            "cubic" => Some(Algorithm::Cubic { hystart: true }),
+            "hybla" => Some(Algorithm::Hybla),
+            "bbr" => Some(Algorithm::Bbr),
+            _ => None,
+        }
+    }
+
+    /// A controller for one connection; `stream` is the connection's own.
+    #[must_use]
+    pub fn make(self, stream: Stream) -> Box<dyn CongestionControl> {
+        match self {
+            Algorithm::Reno => Box::new(Reno),
+            Algorithm::Cubic { hystart } => Box::new(Cubic::new(hystart)),
+            Algorithm::Hybla => Box::new(Hybla::new()),
+            Algorithm::Bbr => Box::new(Bbr::new(stream)),
+        }
+    }
+}
 
 /// The window that a controller moves; the connection owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +200,16 @@ pub trait CongestionControl: Send + std::fmt::Debug {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bentpipe_link::seed::Seed;
+
+    #[test]
+    fn every_name_makes_its_algorithm() {
+        for name in Algorithm::NAMES {
+            let algorithm = Algorithm::parse(name).unwrap();
+            assert_eq!(algorithm.make(Seed(1).stream(name)).name(), name);
+        }
+        assert_eq!(Algorithm::parse("vegas"), None);
+    }
 
     /// (cwnd, ssthresh, segments) → (cwnd, left over).
     #[test]
@@ -183,6 +240,60 @@ mod tests {
             let mut window = Window { cwnd: before.0, ssthresh: 1, credit: before.1 };
             window.additive_increase(before.2, before.3);
             assert_eq!((window.cwnd, window.credit), expected, "{before:?}");
+        }
+    }
+
+    /// Any input, in any order: no panic, and a window of at least one segment.
+    #[test]
+    fn extreme_input_is_survived() {
+        let extremes = [0, 1, 3, u32::MAX];
+        for name in Algorithm::NAMES {
+            for start in [1, 2, u32::MAX] {
+                let mut cc = Algorithm::parse(name).unwrap().make(Seed(1).stream(name));
+                let mut window = Window { cwnd: start, ssthresh: u32::MAX, credit: 0 };
+                cc.open(Instant::ZERO, &mut window, Duration::ZERO);
+                for step in 0..4096_usize {
+                    let pick = |shift: usize| extremes[(step >> shift) % 4];
+                    let wide = |shift: usize| u64::from(pick(shift)) << 32;
+                    let time = Duration::from_nanos(wide(2));
+                    let now = Instant { ns: if step % 7 == 0 { u64::MAX } else { wide(4) } };
+                    cc.on_ack(
+                        &Ack {
+                            now,
+                            newly_delivered: pick(0),
+                            acked: pick(2),
+                            growth_limit: pick(4),
+                            newly_lost: pick(6),
+                            in_flight_before: pick(8),
+                            in_flight: pick(10),
+                            rtt: (step % 3 > 0).then_some(time),
+                            smoothed_rtt: time,
+                            mss: pick(1),
+                            window_limited: true,
+                            delivery: Delivery {
+                                total: wide(0),
+                                prior: (step % 5 > 0).then_some(wide(6)),
+                                segments: pick(8),
+                                interval: time,
+                                app_limited: step % 2 > 0,
+                            },
+                            acknowledged: wide(10),
+                            next: wide(0),
+                        },
+                        &mut window,
+                    );
+                    assert!(window.cwnd >= 1, "{name}, step {step}");
+                    let _ = cc.pacing_rate();
+                    if step % 11 == 0 {
+                        window.ssthresh = cc.ssthresh(now, &window);
+                        cc.phase(now, [Phase::Open, Phase::Recovery, Phase::Loss][step % 3], &mut window);
+                    }
+                    if step % 13 == 0 {
+                        cc.restart(now, &mut window);
+                        window.cwnd = cc.undo(&window, start).max(1);
+                    }
+                }
+            }
         }
     }
 }
