@@ -74,7 +74,7 @@ impl Direction {
         if self.open && self.transmitter.has_room() {
             let bits = self.framing.bits(&packet, self.carries_ethernet);
             self.transmitter.start(now, packet, bits, false);
-        } else if self.queue.push(packet).is_err() {
+        } else if !self.queue.push(packet) {
             self.counters.dropped_packets += 1;
         }
         self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(self.queue.bytes());
