@@ -28,6 +28,7 @@ impl Fifo {
     }
 
     /// Takes a packet in, or gives it back when it does not fit.
+    #[allow(clippy::result_large_err)] // the packet itself; a box would cost each refusal an allocation
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
         let fits = match self.limit {
             QueueLimit::Bytes(limit) => self.bytes + packet.bytes() <= limit,
