@@ -123,6 +123,19 @@ fn datagram(most: usize) -> impl Strategy<Value = Datagram> {
     prop_oneof![8 => ip(most), 1 => arp()]
 }
 
+/// Options of a TCP header, most of them well formed.
+fn options() -> impl Strategy<Value = Vec<u8>> {
+    let lengths = [(2u8, 4u8), (3, 3), (4, 2), (5, 10), (5, 26), (5, 34), (8, 10), (99, 5)];
+    let option = (prop::sample::select(lengths.to_vec()), any::<[u8; 32]>())
+        .prop_map(|((kind, length), value)| [&[kind, length], &value[..usize::from(length) - 2]].concat());
+    let piece = prop_oneof![6 => option, 2 => Just(vec![1]), 1 => prop::collection::vec(0u8..12, 1..3)];
+    prop::collection::vec(piece, 0..6).prop_map(|pieces| {
+        let mut bytes = pieces.concat();
+        bytes.truncate(40);
+        bytes
+    })
+}
+
 fn bytes_of(datagram: &Datagram) -> Vec<u8> {
     let mut bytes = vec![];
     write(datagram, &mut bytes);
@@ -235,11 +248,7 @@ proptest! {
         if tidy && body.len() >= 20 {
             let length = body.len() as u8;
             match protocol {
-                // As many options as there is room for, of few kinds and lengths.
-                protocol::TCP => {
-                    body[12] = (length / 4).min(15) << 4;
-                    body.iter_mut().skip(20).take(40).for_each(|byte| *byte %= 12);
-                }
+                protocol::TCP => body[12] = (length / 4).min(15) << 4,
                 protocol::UDP => body[4..6].copy_from_slice(&[0, length]),
                 _ => body[..2].copy_from_slice(&[3, 4]),
             }
@@ -257,6 +266,15 @@ proptest! {
         if let Some(first) = parse(&bytes, false) {
             prop_assert_eq!(parse(&bytes_of(&first), false), Some(as_received(&first)));
         }
+    }
+
+    #[test]
+    fn arbitrary_options_do_no_harm(options in options(), flags: u8, like in ip(0)) {
+        let mut segment = Segment { flags, ..Segment::default() };
+        parse_options(&options, &mut segment);
+        prop_assert_eq!(segment.syn.is_some(), flags & flag::SYN != 0);
+        let datagram = Datagram { body: Body::Tcp(segment), ..like };
+        prop_assert_eq!(parsed(&bytes_of(&datagram), &datagram), Some(as_received(&datagram)));
     }
 
     #[test]
@@ -354,7 +372,14 @@ fn a_udp_checksum_of_zero_is_sent_as_ones() {
     let datagram = with([bytes[26], bytes[27]]);
     let bytes = bytes_of(&datagram);
     assert_eq!(bytes[26..28], [0xff, 0xff]);
+    assert_eq!(parse(&bytes, false), Some(datagram.clone()));
+
+    // Zeros: the sender made none. The length is held to all the more.
+    let mut bytes = bytes;
+    bytes[26..28].fill(0);
     assert_eq!(parse(&bytes, false), Some(datagram));
+    bytes[25] -= 1;
+    assert_eq!(parse(&bytes, false), None);
 }
 
 #[test]
@@ -374,6 +399,7 @@ fn a_packet_too_long_for_ipv4_is_never_read() {
         let datagram = with(65_535 - 28 + more);
         let bytes = bytes_of(&datagram);
         assert_eq!(bytes.len() as u64, datagram.bytes());
+        assert_eq!(u16_at(&bytes, 2), Some(0));
         assert_eq!(parse(&bytes, false), None);
     }
 }
@@ -400,6 +426,26 @@ fn options_stand_as_linux_writes_them() {
     let sack = Segment { timestamps: None, sack: Some(Box::new(blocks)), ..data };
     assert_eq!(options(sack), [1, 1, 5, 10, 1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(options(Segment { sack: Some(Box::default()), ..Segment::default() }), []);
+}
+
+#[test]
+fn options_that_make_no_sense_are_passed_over() {
+    let read = |options: &[u8]| {
+        let mut segment = Segment { flags: flag::SYN, ..Segment::default() };
+        parse_options(options, &mut segment);
+        segment
+    };
+    let shift = |options: &[u8]| read(options).syn.unwrap().window_scale;
+    assert_eq!(shift(&[3, 3, 14]), Some(14));
+    assert_eq!(shift(&[3, 3, 15]), Some(14), "RFC 7323 §2.3");
+    assert_eq!(shift(&[99, 4, 3, 3, 3, 3, 7]), Some(7), "an unknown option is skipped");
+    assert_eq!(shift(&[3, 4, 7, 7, 3, 3, 8]), Some(8), "so is one of a wrong length");
+    assert_eq!(shift(&[0, 3, 3, 7]), None, "the list has ended");
+    for length in [0, 1, 9] {
+        assert_eq!(shift(&[99, length, 3, 3, 7]), None, "nobody knows where the next one starts");
+    }
+    assert_eq!(read(&[5, 2]).sack, None);
+    assert_eq!(read(&[5, 6, 0, 0, 0, 1]).sack, None);
 }
 
 #[test]
