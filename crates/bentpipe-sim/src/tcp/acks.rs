@@ -115,8 +115,7 @@ impl AckPolicy {
         }
         let mut delay = self.pace;
         if delay > DELAY_MIN {
-            let mut most =
-                if self.interactive || self.small_segment { DELAY_MAX } else { Duration::from_millis(500) };
+            let mut most = if self.interactive || self.small_segment { DELAY_MAX } else { Duration::from_millis(500) };
             if smoothed_rtt > Duration::ZERO {
                 most = most.min(smoothed_rtt.max(DELAY_MIN));
             }

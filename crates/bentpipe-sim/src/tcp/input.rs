@@ -1,8 +1,8 @@
 //! Segments from the peer (RFC 9293 §3.10.7).
 
 use super::recovery::AckFacts;
-use super::{Connection, Ends, LINGER, MSS_USUAL, Output, Repair, State, unwrap};
 use super::settings::Settings;
+use super::{Connection, Ends, LINGER, MSS_USUAL, Output, Repair, State, unwrap};
 use bentpipe_link::datagram::{Segment, SynOptions, flag};
 use bentpipe_link::socket::SocketError;
 use bentpipe_link::time::Duration;
@@ -323,7 +323,8 @@ impl Connection {
         }
         // What lies beyond the window is cut off, a FIN there with it.
         let room = edge.saturating_sub(first);
-        let (payload, fin) = if length > room { (segment.payload.part(0, room), false) } else { (segment.payload, fin) };
+        let (payload, fin) =
+            if length > room { (segment.payload.part(0, room), false) } else { (segment.payload, fin) };
         let had_holes = self.buffer.has_holes();
         let arrival = self.buffer.insert(first, payload, fin);
         if let Some(duplicate) = arrival.duplicate {
@@ -381,4 +382,4 @@ impl Connection {
         self.ends_at = Some(output.now + LINGER);
         self.changed = true;
     }
-
+}

@@ -160,8 +160,10 @@ impl Connection {
 
     /// Sends whatever may be sent: new data and the FIN.
     pub(super) fn transmit(&mut self, output: &mut Output<'_>) {
-        if !matches!(self.state, State::Established | State::CloseWait | State::FinWait1 | State::Closing | State::LastAck)
-        {
+        if !matches!(
+            self.state,
+            State::Established | State::CloseWait | State::FinWait1 | State::Closing | State::LastAck
+        ) {
             return;
         }
         let mut sent = 0;
@@ -283,8 +285,7 @@ impl Connection {
             }
         }
         let now = output.now;
-        let (delivered, delivered_at, started) =
-            (self.flight.delivered, self.flight.delivered_at, self.flight.started);
+        let (delivered, delivered_at, started) = (self.flight.delivered, self.flight.delivered_at, self.flight.started);
         self.board.retransmit(index, |sent| {
             sent.at = now;
             sent.delivered = delivered;

@@ -82,8 +82,7 @@ impl Connection {
         self.probe_answered(acknowledged, advanced, facts, sacked_now > 0, duplicate_told, now);
         // RFC 5681 §2: a duplicate carries no data, no news and no window change.
         let not_duplicate = facts.data || facts.window_changed || advanced;
-        let dubious =
-            !not_duplicate || sacked_now > 0 || facts.echo || duplicate_told || self.repair != Repair::Open;
+        let dubious = !not_duplicate || sacked_now > 0 || facts.echo || duplicate_told || self.repair != Repair::Open;
         let lost_before = self.flight.lost;
         let mut resend = Resend::Nothing;
         let mut timer_set = false;
@@ -634,8 +633,7 @@ impl Connection {
         if !self.sack {
             self.board.sacked = 0;
         }
-        let marked =
-            self.board.mark_lost_if(|index, sent| !(index > 0 && judge && sent.at + rtt > now));
+        let marked = self.board.mark_lost_if(|index, sent| !(index > 0 && judge && sent.at + rtt > now));
         self.flight.lost += u64::from(marked);
         let again = self.repair == Repair::Loss && self.retransmissions == 0;
         if self.repair <= Repair::Disorder || self.high <= self.una || again {
@@ -749,8 +747,7 @@ impl Connection {
     }
 
     fn is_window_limited(&self) -> bool {
-        self.flight.window_limited
-            || (self.window.in_slow_start() && self.window.cwnd < 2 * self.flight.most_out)
+        self.flight.window_limited || (self.window.in_slow_start() && self.window.cwnd < 2 * self.flight.most_out)
     }
 
     /// A delivery-rate sample (draft-cheng-iccrg-delivery-rate-estimation §3.3).

@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn a_stack_of_the_nineties() {
-        let mut t = timer("rto_estimator = 'rfc6298'\nrto_initial = '3 s'\nrto_granularity = '500 ms'\nrto_min = '1 s'");
+        let mut t =
+            timer("rto_estimator = 'rfc6298'\nrto_initial = '3 s'\nrto_granularity = '500 ms'\nrto_min = '1 s'");
         assert_eq!(t.rto(), ms(3000), "RFC 1122 §4.2.3.1");
         // 700 ms is one tick: SRTT 500 ms, RTTVAR 250 ms.
         t.measure(ms(700), 0, 0);

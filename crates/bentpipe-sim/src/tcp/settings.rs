@@ -85,9 +85,8 @@ impl Settings {
     /// The settings of a host; an unknown congestion control is an error that names the known ones.
     pub fn new(config: &TcpConfig) -> Result<Settings, String> {
         let name = config.congestion_control.as_deref().unwrap_or("cubic");
-        let mut congestion_control = Algorithm::parse(name).ok_or_else(|| {
-            format!("the simulator has no {name:?}; allowed: {}", Algorithm::NAMES.join(", "))
-        })?;
+        let mut congestion_control = Algorithm::parse(name)
+            .ok_or_else(|| format!("the simulator has no {name:?}; allowed: {}", Algorithm::NAMES.join(", ")))?;
         if let (Algorithm::Cubic { hystart }, Some(asked)) = (&mut congestion_control, config.hystart) {
             *hystart = asked;
         }
