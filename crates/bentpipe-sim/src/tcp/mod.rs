@@ -555,6 +555,12 @@ impl Connection {
         self.mss
     }
 
+    /// In SYN-SENT: whether a segment acknowledges our SYN.
+    #[must_use]
+    pub fn is_answered_by(&self, segment: &bentpipe_link::datagram::Segment) -> bool {
+        segment.acknowledgement == self.initial_sequence.wrapping_add(1)
+    }
+
     fn is_synchronised(&self) -> bool {
         !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
     }
