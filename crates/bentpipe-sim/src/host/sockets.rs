@@ -2,9 +2,7 @@
 
 use super::stack::{Listener, Stack};
 use bentpipe_link::datagram::{Body, Payload};
-use bentpipe_link::socket::{
-    Connection as Progress, Received, ReceivedPattern, SocketError, SocketId, Sockets,
-};
+use bentpipe_link::socket::{Connection as Progress, Received, ReceivedPattern, SocketError, SocketId, Sockets};
 use bentpipe_link::time::Instant;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -150,8 +148,7 @@ impl Sockets for View<'_> {
     fn send_pattern(&mut self, socket: SocketId, pattern: u64, offset: u64, length: u64) -> Result<u64, SocketError> {
         let connection = View::connection(self, socket)?;
         let length = length.min(u64::from(u32::MAX));
-        let taken = connection
-            .send(length, |taken| Payload::Pattern { pattern, offset, length: taken as u32 });
+        let taken = connection.send(length, |taken| Payload::Pattern { pattern, offset, length: taken as u32 });
         self.worked(socket);
         taken
     }

@@ -113,30 +113,28 @@ impl Stack {
         let Datagram { source, destination, traffic_class, body, .. } = datagram;
         match body {
             Body::Tcp(segment) => self.segment(now, source, destination, segment, traffic_class),
-            Body::Udp { source_port, destination_port, data } => {
-                match self.datagrams.get_mut(&destination_port) {
-                    Some(socket) => {
-                        if socket.waiting_bytes + data.len() <= DATAGRAMS_WAITING {
-                            socket.waiting_bytes += data.len();
-                            socket.waiting.push_back((SocketAddrV4::new(source, source_port), data));
-                            let owner = socket.owner;
-                            self.news.push(owner);
-                        }
-                    }
-                    None => {
-                        let refused = Datagram {
-                            ethernet: None,
-                            source,
-                            destination,
-                            ttl: 64,
-                            traffic_class,
-                            identification: 0,
-                            body: Body::Udp { source_port, destination_port, data },
-                        };
-                        self.refuse(&refused, 3);
+            Body::Udp { source_port, destination_port, data } => match self.datagrams.get_mut(&destination_port) {
+                Some(socket) => {
+                    if socket.waiting_bytes + data.len() <= DATAGRAMS_WAITING {
+                        socket.waiting_bytes += data.len();
+                        socket.waiting.push_back((SocketAddrV4::new(source, source_port), data));
+                        let owner = socket.owner;
+                        self.news.push(owner);
                     }
                 }
-            }
+                None => {
+                    let refused = Datagram {
+                        ethernet: None,
+                        source,
+                        destination,
+                        ttl: 64,
+                        traffic_class,
+                        identification: 0,
+                        body: Body::Udp { source_port, destination_port, data },
+                    };
+                    self.refuse(&refused, 3);
+                }
+            },
             Body::Echo { reply: false, identifier, sequence, data } => {
                 self.out.push_back(Datagram {
                     ethernet: None,
