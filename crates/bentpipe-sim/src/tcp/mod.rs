@@ -383,7 +383,7 @@ impl Connection {
     fn send_room(&self) -> u64 {
         let limit = self.settings.send_limit.map_or(SEND_BUFFER_MAX, |limit| SEND_BUFFER_MAX.max(2 * limit));
         let most = (u64::from(self.window.cwnd) * 2 * self.mss).clamp(SEND_BUFFER_MIN, limit);
-        most.saturating_sub(self.queue.end() - self.una.max(1))
+        most.saturating_sub(self.queue.end().saturating_sub(self.una.max(1)))
     }
 
     /// The program takes bytes.

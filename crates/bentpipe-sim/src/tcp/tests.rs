@@ -1,1 +1,217 @@
+//! Two connections over a pipe that the test controls.
 
+use super::settings::Settings;
+use super::*;
+use bentpipe_link::datagram::{Body, Segment, flag};
+use bentpipe_link::seed::Seed;
+use bentpipe_link::stack::TcpConfig;
+use std::net::Ipv4Addr;
+
+mod basics;
+mod fuzz;
+mod losses;
+
+/// A client and a server over a pipe of a fixed delay, without a rate limit.
+pub struct Pipe {
+    pub now: Instant,
+    delay: Duration,
+    pub ends: [Option<Connection>; 2],
+    settings: [Arc<Settings>; 2],
+    /// Segments on their way: when they arrive, at which end.
+    flying: Vec<(Instant, u64, usize, Segment)>,
+    count: u64,
+    /// Every segment sent: when, by which end.
+    pub log: Vec<(Instant, usize, Segment)>,
+    /// Says of a segment (sender, number among its data segments) whether it is lost.
+    pub drop: Box<dyn FnMut(usize, u64, &Segment) -> bool>,
+    data_sent: [u64; 2],
+    /// Bytes that the server has received and found wrong.
+    pub received: u64,
+    pub wrong: u64,
+    pub reads: bool,
+}
+
+pub fn settings(text: &str) -> Arc<Settings> {
+    let config = TcpConfig::from_table(toml::from_str(text).unwrap()).unwrap();
+    Arc::new(Settings::new(&config).unwrap())
+}
+
+fn ends(end: usize) -> Ends {
+    let address = |end: usize| SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, end as u8 + 1), 1000 + end as u16);
+    Ends {
+        local: address(end),
+        remote: address(1 - end),
+        mtu: 1500,
+        // Close to the wrap.
+        sequence: u32::MAX - 5000 * (end as u32 + 1),
+        random: Seed(end as u64).stream("control"),
+    }
+}
+
+impl Pipe {
+    /// The client has sent its SYN.
+    pub fn new(client: &str, server: &str, delay_ms: u64) -> Pipe {
+        let mut pipe = Pipe {
+            now: Instant::ZERO,
+            delay: Duration::from_millis(delay_ms),
+            ends: [None, None],
+            settings: [settings(client), settings(server)],
+            flying: Vec::new(),
+            count: 0,
+            log: Vec::new(),
+            drop: Box::new(|_, _, _| false),
+            data_sent: [0; 2],
+            received: 0,
+            wrong: 0,
+            reads: true,
+        };
+        let mut datagrams = VecDeque::new();
+        let mut output = Output { now: pipe.now, datagrams: &mut datagrams };
+        pipe.ends[0] = Some(Connection::connect(&pipe.settings[0], ends(0), &mut output));
+        pipe.collect(0, datagrams);
+        pipe
+    }
+
+    fn collect(&mut self, from: usize, datagrams: VecDeque<Datagram>) {
+        for datagram in datagrams {
+            let Body::Tcp(segment) = datagram.body else { panic!("only TCP") };
+            self.log.push((self.now, from, segment.clone()));
+            let number = self.data_sent[from];
+            self.data_sent[from] += u64::from(segment.payload.length() > 0);
+            if !(self.drop)(from, number, &segment) {
+                self.count += 1;
+                self.flying.push((self.now + self.delay, self.count, 1 - from, segment));
+            }
+        }
+    }
+
+    /// Does something with an end, and takes what it sends.
+    pub fn with<T>(&mut self, end: usize, work: impl FnOnce(&mut Connection, &mut Output<'_>) -> T) -> T {
+        let mut datagrams = VecDeque::new();
+        let connection = self.ends[end].as_mut().expect("the end exists");
+        let result = work(connection, &mut Output { now: self.now, datagrams: &mut datagrams });
+        self.collect(end, datagrams);
+        result
+    }
+
+    /// Gives the client pattern bytes.
+    pub fn write(&mut self, from: u64, to: u64) -> u64 {
+        self.with(0, |connection, output| {
+            let taken =
+                connection.send(to - from, |taken| Payload::Pattern { pattern: 9, offset: from, length: taken as u32 });
+            connection.flush(output);
+            taken.unwrap_or(0)
+        })
+    }
+
+    fn read(&mut self) {
+        if !self.reads || self.ends[1].is_none() {
+            return;
+        }
+        let at = self.received;
+        let got = self.with(1, |connection, output| {
+            let got = connection.receive_pattern(9, at, u64::MAX);
+            connection.flush(output);
+            got
+        });
+        if let Ok(ReceivedPattern::Bytes { bytes, wrong }) = got {
+            self.received += bytes;
+            self.wrong += wrong;
+        }
+    }
+
+    /// The next thing that happens; `false`: nothing ever will, or only after `until`.
+    pub fn step(&mut self, until: Instant) -> bool {
+        let arrival = self.flying.iter().map(|(at, n, ..)| (*at, *n)).min();
+        let timers = self.ends.iter().flatten().filter_map(Connection::next_wake).min();
+        let next = arrival.map_or(Instant::FAR, |(at, _)| at).min(timers.unwrap_or(Instant::FAR));
+        if next > until || next == Instant::FAR {
+            self.now = until.min(self.now.max(until));
+            return false;
+        }
+        self.now = self.now.max(next);
+        if let Some((at, number)) = arrival
+            && at <= self.now
+        {
+            let index = self.flying.iter().position(|(_, n, ..)| *n == number).unwrap();
+            let (_, _, to, segment) = self.flying.remove(index);
+            if self.ends[to].is_none() {
+                let mut datagrams = VecDeque::new();
+                let mut output = Output { now: self.now, datagrams: &mut datagrams };
+                self.ends[to] = Some(Connection::accept(&self.settings[to], ends(to), &segment, &mut output));
+                self.collect(to, datagrams);
+            } else {
+                self.with(to, |connection, output| connection.segment(segment, 0, output));
+            }
+        } else {
+            for end in 0..2 {
+                if self.ends[end].as_ref().is_some_and(|c| c.next_wake().is_some_and(|at| at <= self.now)) {
+                    self.with(end, |connection, output| connection.wake(output));
+                }
+            }
+        }
+        for end in self.ends.iter().flatten() {
+            end.board.check(end.sack);
+        }
+        self.read();
+        true
+    }
+
+    /// Runs until `until` has come.
+    pub fn run(&mut self, until: Instant) {
+        while self.step(until) {}
+    }
+
+    /// Sends `bytes` from the client and ends its direction; returns when the server had all of it.
+    pub fn transfer(&mut self, bytes: u64, limit: Duration) -> Option<Instant> {
+        let limit = self.now + limit;
+        let mut given = 0;
+        let mut finished = false;
+        loop {
+            if given < bytes && self.ends[0].as_ref().is_some_and(|c| c.state() == State::Established) {
+                given += self.write(given, bytes);
+            }
+            if given == bytes && !finished {
+                finished = true;
+                self.with(0, |connection, output| connection.finish(output));
+            }
+            if self.received == bytes {
+                assert_eq!(self.wrong, 0, "wrong bytes");
+                return Some(self.now);
+            }
+            if !self.step(limit) {
+                return None;
+            }
+        }
+    }
+
+    /// Data segments of the client, as (milliseconds, first byte, bytes).
+    pub fn data(&self) -> Vec<(u64, u64, u64)> {
+        let first = self.log[0].2.sequence.wrapping_add(1);
+        self.log
+            .iter()
+            .filter(|(_, end, segment)| *end == 0 && segment.payload.length() > 0)
+            .map(|(at, _, segment)| {
+                (at.ns / 1_000_000, u64::from(segment.sequence.wrapping_sub(first)), segment.payload.length())
+            })
+            .collect()
+    }
+
+    /// How many data segments the client sent in each millisecond in which it sent any.
+    pub fn bursts(&self) -> Vec<(u64, usize)> {
+        let mut bursts: Vec<(u64, usize)> = Vec::new();
+        for (at, ..) in self.data() {
+            match bursts.last_mut() {
+                Some((last, count)) if *last == at => *count += 1,
+                _ => bursts.push((at, 1)),
+            }
+        }
+        bursts
+    }
+
+    /// Acknowledgements without data that the server sent.
+    pub fn acks(&self) -> usize {
+        let plain = |segment: &Segment| segment.payload.length() == 0 && segment.flags == flag::ACK;
+        self.log.iter().filter(|(_, end, segment)| *end == 1 && plain(segment)).count()
+    }
+}

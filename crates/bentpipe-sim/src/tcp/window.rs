@@ -26,6 +26,8 @@ struct Tuning {
 
 /// First window of a tuned connection, and the most it grows to: what Linux's default buffers of 128 KiB and 32 MiB hold.
 const TUNED_FIRST: u64 = 65_535;
+/// Least buffer.
+const BUFFER_MIN: u64 = 65_536;
 const TUNED_MAX: u64 = 16 << 20;
 /// Shift for the tuned window: the smallest with which the largest buffer fits (RFC 7323 §2.3).
 const TUNED_SHIFT: u8 = 9;
@@ -63,14 +65,12 @@ impl ReceiveWindow {
         ((self.edge - next) >> shift).min(65_535) as u16
     }
 
+    /// The buffer is twice the window, at least 64 KiB: the window is the limit until the program falls behind by a
+    /// whole window (Linux counts a buffer about half as window).
     fn size(&self, unread: u64, segment: u64) -> u64 {
-        match self.fixed {
-            Some(limit) => {
-                let room = limit.saturating_sub(unread);
-                if limit < segment { room } else { room / segment * segment }
-            }
-            None => self.tuning.window.saturating_sub(unread),
-        }
+        let limit = self.fixed.unwrap_or(self.tuning.window);
+        let room = limit.min(limit.saturating_mul(2).max(BUFFER_MIN).saturating_sub(unread));
+        if self.fixed.is_none() || limit < segment { room } else { room / segment * segment }
     }
 
     /// Highest edge told to the peer.

@@ -1,0 +1,168 @@
+//! What happens to lost segments.
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(100_000);
+const MSS: u64 = 1448;
+
+/// The client's transfer of `segments` with the data segments numbered `lost` dropped (counting repetitions).
+fn lossy(text: &str, segments: u64, lost: &'static [u64]) -> (Pipe, Duration) {
+    let mut pipe = Pipe::new(text, text, 100);
+    pipe.drop =
+        Box::new(move |end, number, segment| end == 0 && segment.payload.length() > 0 && lost.contains(&number));
+    let end = pipe.transfer(segments * MSS, LONG).unwrap();
+    (pipe, end - Instant::ZERO)
+}
+
+/// How often the client sent each data byte's segment more than once.
+fn repeats(pipe: &Pipe) -> usize {
+    let data = pipe.data();
+    let mut seen = std::collections::BTreeSet::new();
+    data.iter().filter(|(_, first, _)| !seen.insert(*first)).count()
+}
+
+#[test]
+fn one_loss_costs_one_retransmission() {
+    for text in [
+        "",
+        "rack = false",
+        "sack = false",
+        "sack = false\nrecovery = 'reno'",
+        "proportional_rate_reduction = false",
+        "rack = false\nlimited_transmit = false",
+        "congestion_control = 'bbr'",
+    ] {
+        let (pipe, time) = lossy(text, 200, &[30]);
+        assert_eq!(repeats(&pipe), 1, "{text}");
+        assert!(time < Duration::from_millis(2400), "{text}: {time}");
+    }
+}
+
+/// A window of 40 segments when segment 30 is lost: the threshold falls to half (Reno) or 70 % (CUBIC) of it.
+#[test]
+fn the_window_falls_as_the_controller_says() {
+    for (text, share) in [("congestion_control = 'reno'\nack_every = 1", 0.5), ("ack_every = 1", 0.7)] {
+        let (pipe, _) = lossy(text, 400, &[30]);
+        let window = pipe.ends[0].as_ref().unwrap().window();
+        // Sent when 30 was acknowledged: 10 + 20 + … the window at the loss lies between 40 and 60.
+        let threshold = f64::from(window.ssthresh);
+        assert!((40.0 * share - 1.0..=60.0 * share + 1.0).contains(&threshold), "{text}: {threshold}");
+    }
+}
+
+#[test]
+fn many_losses_in_one_window_are_repaired_without_a_timeout() {
+    let lost: &[u64] = &[40, 42, 44, 46, 48, 50];
+    for (text, most_ms) in [("", 2000), ("rack = false", 2000), ("sack = false", 3000)] {
+        let (pipe, time) = lossy(text, 200, lost);
+        assert_eq!(repeats(&pipe), 6, "{text}");
+        assert!(time < Duration::from_millis(most_ms), "{text}: {time}");
+    }
+    // Reno leaves recovery at the first partial acknowledgement and needs a time-out or several recoveries; Tahoe starts
+    // over and repeats more than was lost.
+    let (_, newreno) = lossy("sack = false", 200, lost);
+    let (_, reno) = lossy("sack = false\nrecovery = 'reno'", 200, lost);
+    let (tahoe, _) = lossy("sack = false\nrecovery = 'tahoe'", 200, lost);
+    assert!(reno > newreno, "{reno} after {newreno}");
+    assert!(repeats(&tahoe) >= 6);
+}
+
+#[test]
+fn tahoe_starts_over() {
+    let (pipe, _) = lossy("sack = false\nrecovery = 'tahoe'\nack_every = 1", 300, &[30]);
+    let data = pipe.data();
+    let again = data.iter().position(|(_, first, _)| data.iter().filter(|d| d.1 == *first).count() > 1);
+    let at = data.iter().rposition(|d| d.1 == data[again.unwrap()].1).unwrap();
+    // The repetition goes alone: a window of one segment.
+    assert!(data.get(at + 1).is_none_or(|next| next.0 > data[at].0), "{:?}", &data[at - 2..at + 3]);
+}
+
+#[test]
+fn a_lost_retransmission_is_found_by_rack_and_costs_others_a_timeout() {
+    // Segment 30 and its first repetition (whose number is what had been sent by then).
+    let first = lossy("ack_every = 1", 300, &[30]).0;
+    let data = first.data();
+    let repeated = data.iter().enumerate().rfind(|(_, d)| d.1 == 30 * MSS).unwrap().0 as u64;
+    let lost: &'static [u64] = Box::leak(Box::new([30, repeated]));
+    let (_, rack) = lossy("ack_every = 1", 300, lost);
+    let (_, without) = lossy("ack_every = 1\nrack = false", 300, lost);
+    assert!(rack < Duration::from_millis(3000), "{rack}");
+    assert!(without > rack, "{without} after {rack}");
+}
+
+#[test]
+fn a_lost_tail_is_probed() {
+    let lost: &[u64] = &[9];
+    let (pipe, with) = lossy("", 10, lost);
+    assert_eq!(repeats(&pipe), 1);
+    let (_, without) = lossy("tail_loss_probe = false", 10, lost);
+    assert!(with < without, "{with} with, {without} without");
+    assert!(with < Duration::from_millis(1000), "{with}");
+}
+
+#[test]
+fn limited_transmit_gets_small_windows_out_of_trouble() {
+    // Four segments, the second lost: two duplicates are not enough without new segments.
+    let text = "sack = false\ninitial_window = 4\nack_every = 1\ncongestion_control = 'reno'";
+    let (_, with) = lossy(text, 40, &[1]);
+    let (_, without) = lossy(&format!("{text}\nlimited_transmit = false"), 40, &[1]);
+    assert!(with < without, "{with} with, {without} without");
+}
+
+#[test]
+fn without_fast_retransmit_every_loss_is_a_timeout() {
+    let text = "sack = false\nfast_retransmit = false\nrto_estimator = 'rfc6298'\nfrto = false";
+    let (pipe, time) = lossy(text, 100, &[30]);
+    assert!(time > Duration::from_millis(1500), "{time}: at least the time-out of 1 s");
+    assert!(repeats(&pipe) >= 1);
+}
+
+#[test]
+fn a_timeout_that_was_too_early_is_taken_back() {
+    // The acknowledgements of the second round are held up for 2 s: nothing was lost.
+    let text = "tail_loss_probe = false\nack_every = 1";
+    let mut pipe = Pipe::new(text, text, 100);
+    pipe.run(Instant::ZERO + Duration::from_millis(300));
+    let mut given = pipe.write(0, 300 * MSS);
+    pipe.run(Instant::ZERO + Duration::from_millis(350));
+    for (at, ..) in &mut pipe.flying {
+        *at += Duration::from_millis(2000);
+    }
+    while pipe.received < 300 * MSS {
+        given += pipe.write(given, 300 * MSS);
+        assert!(pipe.step(Instant::ZERO + LONG));
+    }
+    let window = pipe.ends[0].as_ref().unwrap().window();
+    assert!(window.ssthresh > 100 || window.cwnd > 20, "F-RTO took the reduction back: {window:?}");
+    assert_eq!(pipe.wrong, 0);
+}
+
+#[test]
+fn a_narrower_path_cuts_segments() {
+    let mut pipe = Pipe::new("", "", 100);
+    pipe.run(Instant::ZERO + Duration::from_millis(300));
+    pipe.drop = Box::new(|_, _, segment| segment.payload.length() > 948);
+    pipe.write(0, 20 * MSS);
+    pipe.run(Instant::ZERO + Duration::from_millis(320));
+    pipe.with(0, |connection, output| connection.lower_mtu(1000, output));
+    pipe.run(Instant::ZERO + Duration::from_secs(10));
+    assert_eq!((pipe.received, pipe.wrong), (20 * MSS, 0));
+}
+
+#[test]
+fn ecn_halves_the_window_once_a_round_trip() {
+    let text = "ecn = true\ncongestion_control = 'reno'";
+    let mut pipe = Pipe::new(text, text, 100);
+    pipe.run(Instant::ZERO + Duration::from_millis(300));
+    assert!(pipe.log[0].2.has(flag::ECE | flag::CWR) && pipe.log[1].2.has(flag::ECE));
+    pipe.write(0, 20 * MSS);
+    let index = pipe.flying.iter().position(|(_, _, to, s)| *to == 1 && s.payload.length() > 0).unwrap();
+    let (_, _, _, segment) = pipe.flying.remove(index);
+    pipe.now += Duration::from_millis(100);
+    pipe.with(1, |connection, output| connection.segment(segment, 3, output));
+    pipe.run(pipe.now + Duration::from_secs(2));
+    let window = pipe.ends[0].as_ref().unwrap().window();
+    assert!(window.ssthresh <= 12, "{window:?}");
+    assert!(pipe.log.iter().any(|(_, end, s)| *end == 0 && s.has(flag::CWR) && !s.has(flag::SYN)));
+    assert_eq!(pipe.received, 20 * MSS);
+}
