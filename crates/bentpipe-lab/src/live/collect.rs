@@ -10,10 +10,11 @@ use crate::scenario::{Case, LinkUse};
 use bentpipe_apps::report::Report;
 use bentpipe_host::emulation::EmulationOutcome;
 use bentpipe_host::lateness::LatenessRecorder;
-use bentpipe_host::pump::{LinkOutcome, Sample};
+use bentpipe_host::pump::LinkOutcome;
 use bentpipe_host::tap::Connection;
 use bentpipe_host::tcp_samples::SampledConnection;
 use bentpipe_host::tcp_stack::HeldSetting;
+use bentpipe_link::direction::Sample;
 use bentpipe_link::time::Instant;
 use bentpipe_link::topology::Plan;
 
