@@ -11,10 +11,10 @@ use bentpipe_apps::report::Report;
 use bentpipe_host::emulation::EmulationOutcome;
 use bentpipe_host::lateness::LatenessRecorder;
 use bentpipe_host::pump::LinkOutcome;
-use bentpipe_host::tap::Connection;
 use bentpipe_host::tcp_samples::SampledConnection;
 use bentpipe_host::tcp_stack::HeldSetting;
 use bentpipe_link::direction::Sample;
+use bentpipe_link::flow::FlowFacts;
 use bentpipe_link::time::Instant;
 use bentpipe_link::topology::Plan;
 
@@ -211,7 +211,7 @@ fn taps<'a>(
 
 fn flows(plan: &Plan, links: &[LinkOutcome]) -> Vec<FlowRecord> {
     let mut flows: Vec<FlowRecord> = taps(plan, links)
-        .flat_map(|(site, tap)| tap.connections().map(move |(ends, connection)| (site, ends, connection)))
+        .flat_map(|(site, tap)| tap.connections().map(move |(ends, connection)| (site, ends, &connection.facts)))
         .map(|(site, (own, peer), c)| FlowRecord {
             host: plan.sites[site].name.clone(),
             flow: format!("{own} → {peer}"),
@@ -235,8 +235,8 @@ fn flows(plan: &Plan, links: &[LinkOutcome]) -> Vec<FlowRecord> {
 
 /// What was asked of a host, what its kernel says, and what its connections showed.
 fn settings(plan: &Plan, site: usize, held: &[HeldSetting], links: &[LinkOutcome]) -> Vec<Setting> {
-    let connections: Vec<&Connection> =
-        taps(plan, links).filter(|(s, _)| *s == site).flat_map(|(_, tap)| tap.connections().map(|(_, c)| c)).collect();
+    let of_site = taps(plan, links).filter(|(s, _)| *s == site);
+    let connections: Vec<&FlowFacts> = of_site.flat_map(|(_, tap)| tap.connections().map(|(_, c)| &c.facts)).collect();
     held.iter()
         .map(|setting| {
             let (seen, broken) = seen(setting, &connections);
@@ -253,8 +253,8 @@ fn settings(plan: &Plan, site: usize, held: &[HeldSetting], links: &[LinkOutcome
 }
 
 /// What the wire showed of one setting, and whether it contradicts what was asked.
-fn seen(setting: &HeldSetting, connections: &[&Connection]) -> (Option<String>, bool) {
-    let most = |value: fn(&Connection) -> u64| connections.iter().map(|c| value(c)).max().filter(|n| *n > 0);
+fn seen(setting: &HeldSetting, connections: &[&FlowFacts]) -> (Option<String>, bool) {
+    let most = |value: fn(&FlowFacts) -> u64| connections.iter().map(|c| value(c)).max().filter(|n| *n > 0);
     let asked_bytes = || setting.asked.parse().map_or(u64::MAX, |size: bentpipe_link::units::DataSize| size.bytes);
     let asked_number = || setting.asked.parse().unwrap_or(u64::MAX);
     match setting.key {
@@ -294,10 +294,10 @@ fn seen(setting: &HeldSetting, connections: &[&Connection]) -> (Option<String>, 
 /// An option of the SYN. A host that answers offers only what it was asked, so it contradicts only a "false".
 fn switch(
     setting: &HeldSetting,
-    connections: &[&Connection],
-    offered: fn(&Connection) -> bool,
+    connections: &[&FlowFacts],
+    offered: fn(&FlowFacts) -> bool,
 ) -> (Option<String>, bool) {
-    let with_syn: Vec<&&Connection> = connections.iter().filter(|c| c.mss.is_some()).collect();
+    let with_syn: Vec<&&FlowFacts> = connections.iter().filter(|c| c.mss.is_some()).collect();
     if with_syn.is_empty() {
         return (None, false);
     }
