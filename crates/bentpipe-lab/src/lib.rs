@@ -1,5 +1,6 @@
 //! Scenario → run → record → report.
 
+mod collect;
 pub mod live;
 pub mod record;
 pub mod report;

@@ -3,6 +3,7 @@
 mod collect;
 mod commands;
 
+use crate::collect::workloads;
 use crate::record::{CaseRecord, FORMAT, Machine, Record, VERSION, WorkloadRecord};
 use crate::scenario::workload::{Program, Service, ServiceProgram, Workload};
 use crate::scenario::{Case, Role, Scenario};
@@ -357,7 +358,7 @@ impl<'a> CaseRun<'a> {
                 Ok(running) => self.tasks[i].running = Some(running),
                 Err(error) => {
                     self.tasks[i].done = workload.repeat;
-                    let mut record = collect::workload_record(workload, 1, now);
+                    let mut record = workloads::workload_record(workload, 1, now);
                     (record.status, record.error) = ("failed".to_owned(), Some(error.to_string()));
                     self.records.push(record);
                 }
@@ -397,7 +398,7 @@ impl<'a> CaseRun<'a> {
         let task = &mut self.tasks[i];
         task.done += 1;
         task.next_start = now + task.workload.pause;
-        let mut record = collect::workload_record(task.workload, task.done, running.started);
+        let mut record = workloads::workload_record(task.workload, task.done, running.started);
         // What stops with the others has done what it was there for.
         let cut_status = if task.workload.background && !self.interrupted { "done" } else { "interrupted" };
         match running.what {
@@ -416,15 +417,14 @@ impl<'a> CaseRun<'a> {
                         (record.status, record.error) = ("failed".to_owned(), Some(why.clone()));
                     }
                 }
-                collect::put_report(&mut record, &report);
+                workloads::put_report(&mut record, &report);
             }
             RunningProgram::Command(command) => {
-                let seconds = command.seconds();
                 let ended = command.finish(cut);
-                collect::put_command(&mut record, &ended, seconds, cut.then_some(cut_status));
+                workloads::put_command(&mut record, &ended, cut.then_some(cut_status));
             }
         }
-        collect::judge(&mut record, task.workload);
+        workloads::judge(&mut record, task.workload);
         self.records.push(record);
     }
 
