@@ -5,3 +5,6 @@ pub mod live;
 pub mod record;
 pub mod report;
 pub mod scenario;
+mod schedule;
+
+pub use schedule::Progress;
