@@ -4,4 +4,5 @@
 //! TCP. [`model`] holds the closed formulas that the simulation is checked against.
 
 pub mod model;
+pub mod network;
 pub mod tcp;
