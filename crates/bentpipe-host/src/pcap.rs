@@ -1,8 +1,8 @@
-//! Captures in pcapng (IETF draft-ietf-opsawg-pcapng): one interface a port, nanosecond stamps, direction flags. Opens
-//! in Wireshark and tshark.
+//! Captures in [`pcapng`](bentpipe_link::pcapng): one interface a port.
 //!
 //! The pump only copies into a buffer made beforehand; a thread writes it to the file. What does not fit is counted.
 
+use bentpipe_link::pcapng::{Passing, enhanced_packet, interface_description, section_header};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,15 +14,6 @@ use std::thread::JoinHandle;
 const BUFFER_BYTES: usize = 32 << 20;
 /// How often the writer looks.
 const WRITE_EVERY: std::time::Duration = std::time::Duration::from_millis(50);
-
-/// Whether a packet leaves a host or reaches it (the two low bits of `epb_flags`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Passing {
-    /// Reaches the host.
-    Inbound = 1,
-    /// Leaves the host.
-    Outbound = 2,
-}
 
 /// The pump's side of a capture.
 #[derive(Clone)]
@@ -105,65 +96,5 @@ fn write_out(shared: &Shared, mut file: File) -> io::Result<()> {
             return file.flush();
         }
         std::thread::sleep(WRITE_EVERY);
-    }
-}
-
-fn section_header(out: &mut Vec<u8>) {
-    block(out, 0x0a0d_0d0a, |body| {
-        body.extend(0x1a2b_3c4du32.to_le_bytes());
-        body.extend(1u16.to_le_bytes());
-        body.extend(0u16.to_le_bytes());
-        body.extend(u64::MAX.to_le_bytes());
-        option(body, 4, concat!("bentpipe ", env!("CARGO_PKG_VERSION")).as_bytes());
-        option(body, 0, b"");
-    });
-}
-
-fn interface_description(out: &mut Vec<u8>, name: &str) {
-    block(out, 1, |body| {
-        body.extend(1u16.to_le_bytes()); // LINKTYPE_ETHERNET
-        body.extend(0u16.to_le_bytes());
-        body.extend(0u32.to_le_bytes()); // no limit on length
-        option(body, 2, name.as_bytes());
-        option(body, 9, &[9]); // stamps in nanoseconds
-        option(body, 0, b"");
-    });
-}
-
-fn enhanced_packet(out: &mut Vec<u8>, interface: u32, real_ns: u64, passing: Passing, frame: &[u8]) {
-    block(out, 6, |body| {
-        body.extend(interface.to_le_bytes());
-        body.extend(((real_ns >> 32) as u32).to_le_bytes());
-        body.extend((real_ns as u32).to_le_bytes());
-        body.extend((frame.len() as u32).to_le_bytes());
-        body.extend((frame.len() as u32).to_le_bytes());
-        body.extend_from_slice(frame);
-        pad(body);
-        option(body, 2, &(passing as u32).to_le_bytes());
-        option(body, 0, b"");
-    });
-}
-
-fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.extend(kind.to_le_bytes());
-    out.extend([0; 4]);
-    body(out);
-    let length = (out.len() - start + 4) as u32;
-    out.extend(length.to_le_bytes());
-    out[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
-}
-
-fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
-    out.extend(code.to_le_bytes());
-    out.extend((value.len() as u16).to_le_bytes());
-    out.extend_from_slice(value);
-    pad(out);
-}
-
-/// Blocks are made of 32-bit words and start aligned.
-fn pad(out: &mut Vec<u8>) {
-    while !out.len().is_multiple_of(4) {
-        out.push(0);
     }
 }

@@ -6,13 +6,14 @@
 use crate::clock::{Clock, real_ns};
 use crate::headers::{complete_checksum, split_super_packet};
 use crate::lateness::LatenessRecorder;
-use crate::pcap::{Passing, PcapSink};
+use crate::pcap::PcapSink;
 use crate::port::{BATCH, BatchSender, ETHERNET_HEADER, PacketPort};
 use crate::tap::Tap;
 use bentpipe_link::direction::Sample;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_link::packet::{Buffer, Content, Packet, Pool};
+use bentpipe_link::pcapng::Passing;
 use bentpipe_link::time::{Duration, Instant};
 use rustix::event::EventfdFlags;
 use std::io;

@@ -16,6 +16,7 @@ pub mod medium;
 pub mod node;
 pub mod noise;
 pub mod packet;
+pub mod pcapng;
 pub mod problem;
 pub mod queue;
 pub mod seed;
