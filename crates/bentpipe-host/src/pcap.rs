@@ -2,7 +2,7 @@
 //!
 //! The pump only copies into a buffer made beforehand; a thread writes it to the file. What does not fit is counted.
 
-use bentpipe_link::pcapng::{Passing, enhanced_packet, interface_description, section_header};
+use bentpipe_link::pcapng::{LinkType, Passing, enhanced_packet, interface_description, section_header};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl Capture {
         let mut file = File::create(path)?;
         let mut head = Vec::new();
         section_header(&mut head);
-        interfaces.iter().for_each(|name| interface_description(&mut head, name));
+        interfaces.iter().for_each(|name| interface_description(&mut head, name, LinkType::Ethernet));
         file.write_all(&head)?;
         let shared = Arc::new(Shared {
             buffer: Mutex::new(Vec::with_capacity(BUFFER_BYTES)),

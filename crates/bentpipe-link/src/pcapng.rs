@@ -12,6 +12,15 @@ pub enum Passing {
     Outbound = 2,
 }
 
+/// What the frames of an interface start with (IETF draft-ietf-opsawg-pcaplinktype).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkType {
+    /// An Ethernet header.
+    Ethernet = 1,
+    /// An IPv4 or IPv6 header (`LINKTYPE_RAW`).
+    Ip = 101,
+}
+
 /// Appends the block that a file starts with (§4.1).
 pub fn section_header(out: &mut Vec<u8>) {
     block(out, 0x0a0d_0d0a, |body| {
@@ -25,9 +34,9 @@ pub fn section_header(out: &mut Vec<u8>) {
 }
 
 /// Appends the description of the next interface; the first is number 0 (§4.2).
-pub fn interface_description(out: &mut Vec<u8>, name: &str) {
+pub fn interface_description(out: &mut Vec<u8>, name: &str, link_type: LinkType) {
     block(out, 1, |body| {
-        body.extend(1u16.to_le_bytes()); // LINKTYPE_ETHERNET
+        body.extend((link_type as u16).to_le_bytes());
         body.extend(0u16.to_le_bytes());
         body.extend(0u32.to_le_bytes()); // no limit on length
         option(body, 2, name.as_bytes());
