@@ -6,5 +6,6 @@ pub mod record;
 pub mod report;
 pub mod scenario;
 mod schedule;
+pub mod simulated;
 
 pub use schedule::Progress;

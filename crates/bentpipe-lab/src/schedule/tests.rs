@@ -107,8 +107,11 @@ fn case(text: &str) -> Case {
     Scenario::parse("x.toml", text, &[]).unwrap().cases.remove(0)
 }
 
-/// Runs a case to its end: (name, repeat, start, status, error) of each run, and where the time stands.
-fn run(text: &str, lives: &[Life], stop: bool) -> (Vec<(String, f64, String, Option<String>)>, f64, Fake) {
+/// A run of a workload: its name and number, start, status and error; or a note.
+type Told = (String, f64, String, Option<String>);
+
+/// Runs a case to its end: what is told of it, and where the time stands.
+fn run(text: &str, lives: &[Life], stop: bool) -> (Vec<Told>, f64, Fake) {
     let case = case(text);
     let mut world = Fake::new(&case, lives.iter().cloned());
     let mut schedule = Schedule::start(&case, 1, false, &mut world).unwrap();
@@ -119,11 +122,11 @@ fn run(text: &str, lives: &[Life], stop: bool) -> (Vec<(String, f64, String, Opt
     (told.collect(), world.now.as_secs_f64(), world)
 }
 
-fn entry(what: &str, start: f64, status: &str) -> (String, f64, String, Option<String>) {
+fn entry(what: &str, start: f64, status: &str) -> Told {
     (what.to_owned(), start, status.to_owned(), None)
 }
 
-fn failed(what: &str, start: f64, status: &str, error: &str) -> (String, f64, String, Option<String>) {
+fn failed(what: &str, start: f64, status: &str, error: &str) -> Told {
     (what.to_owned(), start, status.to_owned(), Some(error.to_owned()))
 }
 
