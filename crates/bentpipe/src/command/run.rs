@@ -117,10 +117,11 @@ fn default_folder(scenario: &Path) -> PathBuf {
 struct ProgressDisplay {
     bar: Option<ProgressBar>,
     last_line: Instant,
-    last_case: usize,
+    /// The case of that line; none was printed yet.
+    last_case: Option<usize>,
 }
 
-/// Time between plain progress lines; a new case is told at once.
+/// Time between plain progress lines; once there was one, a new case is told at once.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 impl ProgressDisplay {
@@ -134,7 +135,7 @@ impl ProgressDisplay {
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         });
-        ProgressDisplay { bar, last_line: Instant::now(), last_case: 1 }
+        ProgressDisplay { bar, last_line: Instant::now(), last_case: None }
     }
 
     fn show(&mut self, progress: &Progress) {
@@ -146,8 +147,8 @@ impl ProgressDisplay {
             format!("case {case} of {cases} ({}), {:.0} s: {running}{waiting}", progress.case_name, progress.seconds);
         match &self.bar {
             Some(bar) => bar.set_message(text),
-            None if case != self.last_case || self.last_line.elapsed() >= LINE_EVERY => {
-                (self.last_line, self.last_case) = (Instant::now(), case);
+            None if self.last_case.is_some_and(|last| last != case) || self.last_line.elapsed() >= LINE_EVERY => {
+                (self.last_line, self.last_case) = (Instant::now(), Some(case));
                 eprintln!("{text}");
             }
             None => {}
