@@ -106,6 +106,9 @@ impl PumpControl {
     }
 }
 
+/// Samples tell the state of the links this long ago.
+const SAMPLE_MARGIN: Duration = Duration::from_millis(1);
+
 /// What a run leaves.
 pub struct PumpOutcome {
     /// The links, with their counters.
@@ -464,6 +467,10 @@ impl Pump {
     fn sample(&mut self, now: Instant) {
         let mut progress = Vec::with_capacity(self.links.len());
         for state in &mut self.links {
+            // A link asks to be woken for arrivals only; its counters must know of the transmissions before. A frame
+            // that shows up a little behind its stamp must still find its time, hence the margin.
+            let settled = Instant { ns: now.ns.saturating_sub(SAMPLE_MARGIN.ns) }.max(state.driven_to);
+            state.link.wake(settled);
             let mut link = LinkProgress { up: state.link.circuit().is_none_or(|c| c.is_up()), ..Default::default() };
             for (n, direction) in state.link.directions().iter().enumerate() {
                 let sample = direction.sample(now);

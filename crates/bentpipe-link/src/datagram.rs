@@ -113,8 +113,8 @@ pub struct Segment {
     pub timestamps: Option<(u32, u32)>,
     /// Options of a SYN.
     pub syn: Option<SynOptions>,
-    /// Blocks received out of order, first to last byte + 1, newest first (RFC 2018 §3): at most 4, or 3 beside
-    /// timestamps.
+    /// Blocks received out of order, first to last byte + 1, newest first (RFC 2018 §3). The header has room for 4, or 3
+    /// beside timestamps; what is more is left out.
     pub sack: Option<Box<SackBlocks>>,
     /// Data.
     pub payload: Payload,
@@ -188,6 +188,8 @@ pub enum Payload {
 pub const IP_HEADER: u64 = 20;
 /// Bytes of a TCP header without options.
 pub const TCP_HEADER: u64 = 20;
+/// Bytes that the options of a TCP header can take: its length is counted in four bits of words (RFC 9293 §3.1).
+const TCP_OPTIONS_MAX: u64 = 40;
 /// Bytes of an Ethernet header.
 pub const ETHERNET_HEADER: u64 = 14;
 /// Bytes of a UDP or ICMP echo header.
@@ -228,16 +230,30 @@ impl Segment {
     /// a block, a SYN's MSS 4, its window scale 4 and SACK permission 4 (2 shared with the timestamps' padding).
     #[must_use]
     pub fn header_bytes(&self) -> u64 {
+        let sack = match self.sack_blocks() {
+            [] => 0,
+            blocks => 4 + 8 * blocks.len() as u64,
+        };
+        TCP_HEADER + self.options_before_sack() + sack
+    }
+
+    /// The SACK blocks that go on the wire: as many as the header has room for beside the other options.
+    #[must_use]
+    pub fn sack_blocks(&self) -> &[(u32, u32)] {
+        let blocks = self.sack.as_deref().map_or(&[][..], SackBlocks::as_slice);
+        let room = (TCP_OPTIONS_MAX - self.options_before_sack() - 4) / 8;
+        &blocks[..blocks.len().min(room as usize)]
+    }
+
+    /// At most 20.
+    fn options_before_sack(&self) -> u64 {
         let mut options = if self.timestamps.is_some() { 12 } else { 0 };
         if let Some(syn) = &self.syn {
             options += if syn.mss.is_some() { 4 } else { 0 };
             options += if syn.window_scale.is_some() { 4 } else { 0 };
             options += if syn.sack_permitted && self.timestamps.is_none() { 4 } else { 0 };
         }
-        if let Some(sack) = &self.sack {
-            options += 4 + 8 * sack.as_slice().len() as u64;
-        }
-        TCP_HEADER + options
+        options
     }
 
     /// Whether all flags of `mask` are set.

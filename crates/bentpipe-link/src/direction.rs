@@ -93,7 +93,7 @@ impl Direction {
         if self.open && self.transmitter.has_room() {
             let bits = self.framing.bits(&packet, self.carries_ethernet);
             self.transmitter.start(now, packet, bits, false);
-        } else if self.queue.push(packet).is_err() {
+        } else if !self.queue.push(packet) {
             self.counters.dropped_packets += 1;
         }
         self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(self.queue.bytes());
@@ -138,11 +138,28 @@ impl Direction {
         self.media.iter_mut().enumerate().find_map(|(i, medium)| medium.deliver(now).map(|packet| (i, packet)))
     }
 
-    /// When something happens next.
+    /// When something happens next that can be seen outside: the next arrival. Ends of transmissions before it can be
+    /// worked off then, at their own times.
     #[must_use]
     pub fn next_wake(&self) -> Option<Instant> {
-        let arrivals = self.media.iter().filter_map(Medium::next_arrival);
-        arrivals.chain(self.transmitter.next_end()).min()
+        let mut first = Instant::FAR;
+        let mut all_busy = true;
+        for medium in &self.media {
+            match medium.next_arrival() {
+                Some(at) => first = first.min(at),
+                None => all_busy = false,
+            }
+        }
+        if !all_busy {
+            first = first.min(self.transmitter.next_end().unwrap_or(Instant::FAR));
+        }
+        (first != Instant::FAR).then_some(first)
+    }
+
+    /// When the next transmission ends.
+    #[must_use]
+    pub fn next_end(&self) -> Option<Instant> {
+        self.transmitter.next_end()
     }
 
     /// Whether packets are being sent.

@@ -128,6 +128,15 @@ impl Node for Link {
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        self.directions.iter().filter_map(Direction::next_wake).chain(self.circuit_wake()).min()
+        let mut first = Instant::FAR;
+        for direction in &self.directions {
+            first = first.min(direction.next_wake().unwrap_or(Instant::FAR));
+        }
+        if self.circuit.is_some() {
+            // When a circuit hangs up depends on the last transmission.
+            let ends = self.directions.iter().filter_map(Direction::next_end);
+            first = ends.chain(self.circuit_wake()).fold(first, Instant::min);
+        }
+        (first != Instant::FAR).then_some(first)
     }
 }

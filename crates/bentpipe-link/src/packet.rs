@@ -254,6 +254,7 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::datagram::Body;
 
     #[test]
     fn buffers_go_back_to_their_pool() {
@@ -275,5 +276,24 @@ mod tests {
         let mut bytes = vec![];
         packet.for_each_byte(|b| bytes.push(b));
         assert_eq!(bytes, [0x80, 0x01]);
+    }
+
+    #[test]
+    fn a_damaged_datagram_is_not_received() {
+        let datagram = Datagram {
+            ethernet: None,
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 0, 2].into(),
+            ttl: 64,
+            traffic_class: 0,
+            identification: 0,
+            body: Body::Udp { source_port: 1, destination_port: 2, data: vec![0; 100].into() },
+        };
+        let mut packet = Packet::from_datagram(0, datagram.clone());
+        assert_eq!(packet.clone().into_datagram(), Some(datagram.clone()));
+        packet.invert_bit(1023);
+        assert_eq!(packet.clone().into_datagram(), None);
+        packet.invert_bit(1023);
+        assert_eq!(packet.into_datagram(), Some(datagram), "inverted twice");
     }
 }

@@ -27,18 +27,18 @@ impl Fifo {
         Fifo { waiting: VecDeque::new(), bytes: 0, limit }
     }
 
-    /// Takes a packet in, or gives it back when it does not fit.
-    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
+    /// Takes a packet in; `false`: it does not fit and is dropped.
+    #[must_use]
+    pub fn push(&mut self, packet: Packet) -> bool {
         let fits = match self.limit {
             QueueLimit::Bytes(limit) => self.bytes + packet.bytes() <= limit,
             QueueLimit::Packets(limit) => (self.waiting.len() as u64) < limit,
         };
-        if !fits {
-            return Err(packet);
+        if fits {
+            self.bytes += packet.bytes();
+            self.waiting.push_back(packet);
         }
-        self.bytes += packet.bytes();
-        self.waiting.push_back(packet);
-        Ok(())
+        fits
     }
 
     /// The next packet to transmit.

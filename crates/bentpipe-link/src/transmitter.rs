@@ -51,6 +51,15 @@ impl RateSchedule {
     /// When `work` (bits × 10⁹) started at `start` is done, rounded up to a nanosecond, and the work that still fits
     /// into the rest of that nanosecond. [`Instant::FAR`] when the rate stays zero.
     fn finish(&self, start: Instant, work: u128) -> (Instant, u128) {
+        if let [(_, rate)] = self.steps[..]
+            && self.repeat.is_none()
+            && rate.bps > 0
+            && let Ok(work) = u64::try_from(work)
+        {
+            // The same in 64 bits: the usual case, and the division is what costs.
+            let ns = work.div_ceil(rate.bps);
+            return (start + Duration { ns }, u128::from(ns * rate.bps - work));
+        }
         let mut now = start;
         let mut left = work;
         loop {

@@ -1,67 +1,80 @@
-//! STAND-IN for the network of simulated hosts, replaced by the real one: the same interface, but no packet moves.
-//! Programs are polled, their connections stay in the handshake for ever, and what they time by themselves happens.
+//! The virtual clock: sites and links, and a time that jumps from one event to the next.
 
+use crate::host::Host;
+use crate::host::ip::Ip;
+use crate::tcp::settings::Settings;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::flow::FlowFacts;
 use bentpipe_link::link::Link;
+use bentpipe_link::node::{Node, Port};
 use bentpipe_link::packet::Packet;
 use bentpipe_link::seed::Seed;
-use bentpipe_link::socket::{Connection, Program, Received, ReceivedPattern, SocketError, SocketId, Sockets};
+use bentpipe_link::socket::Program;
 use bentpipe_link::stack::TcpConfig;
 use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::topology::{self, LinkSpec, Plan};
+use bentpipe_link::topology::{LinkSpec, Plan, PlanError, Role};
 use bentpipe_link::units::BitRate;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// What to simulate.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// Links with their models.
+    /// The links, and what they do.
     pub links: Vec<(LinkSpec, LinkConfig)>,
-    /// Roles other than the usual.
-    pub roles: BTreeMap<String, topology::Role>,
-    /// TCP settings by site.
+    /// Roles of sites that are not the usual ones.
+    pub roles: BTreeMap<String, Role>,
+    /// TCP settings by site; a site that is missing has the "linux" ones.
     pub tcp: BTreeMap<String, TcpConfig>,
     /// Seed of every random stream.
     pub seed: u64,
 }
 
-/// Why there is no such network.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why a network cannot be simulated.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NetworkError {
     /// The links make no network.
     #[error(transparent)]
-    Plan(#[from] topology::PlanError),
+    Plan(#[from] PlanError),
+    /// A TCP setting that the simulator does not know.
+    #[error("hosts.{site}.tcp.{key}: {message}")]
+    Tcp {
+        /// The site.
+        site: String,
+        /// The setting's key.
+        key: &'static str,
+        /// What is wrong, and what is allowed.
+        message: String,
+    },
 }
 
-/// A program that runs.
+/// A program of a site.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ProgramId {
-    /// Where.
+    /// The site's number.
     pub site: usize,
-    /// Which one there.
+    /// The program's number there.
     pub number: u32,
 }
 
-/// Why a run stopped.
+/// Why [`Network::run_until`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Halt {
-    /// The time was reached.
+    /// The time has come.
     Reached,
-    /// A program became done; it is that time now.
+    /// A program became done.
     ProgramDone,
-    /// Nothing will ever happen again.
+    /// Nothing will ever happen again by itself.
     Idle,
 }
 
-/// Sees every packet at every interface.
+/// Sees every packet that leaves or reaches a site.
 pub trait Observer {
-    /// A packet leaves a site (`outbound`) or reaches it.
+    /// A packet passes interface number `interface` of site number `site`.
     fn packet(&mut self, now: Instant, site: usize, interface: usize, outbound: bool, packet: &Packet);
 }
 
-/// One end of a TCP connection.
+/// One end of a TCP connection as a record shows it.
 #[derive(Clone, Debug)]
 pub struct ConnectionView {
     /// This end.
@@ -70,47 +83,78 @@ pub struct ConnectionView {
     pub remote: SocketAddr,
     /// Its congestion control.
     pub congestion_control: &'static str,
-    /// It has not ended.
+    /// It is not over.
     pub open: bool,
     /// Congestion window, in segments.
     pub cwnd: u32,
-    /// Slow-start threshold, in segments; `None` while infinite.
+    /// Slow-start threshold, in segments, once there is one.
     pub ssthresh: Option<u32>,
-    /// Smoothed round-trip time; zero before the first measurement.
+    /// Smoothed round-trip time; zero: not measured.
     pub srtt: Duration,
     /// Retransmission time-out.
     pub rto: Duration,
     /// Segments sent again.
     pub retransmissions: u64,
-    /// Segments sent and not yet acknowledged.
+    /// Segments sent and not acknowledged.
     pub unacked_segments: u32,
-    /// As last estimated.
+    /// The last measured delivery rate.
     pub delivery_rate: BitRate,
     /// What its packets showed.
     pub facts: FlowFacts,
 }
 
-/// Sites, links and programs in virtual time.
+/// Sites and links in virtual time.
 pub struct Network<P> {
     plan: Plan,
     links: Vec<Link>,
+    hosts: Vec<Host<P>>,
+    /// (link, port) of each interface of each site.
+    attached: Vec<Vec<(usize, Port)>>,
+    /// When each node is due: links first, then hosts.
+    due: Vec<Instant>,
     now: Instant,
-    programs: BTreeMap<ProgramId, P>,
-    started: u32,
+    observers: Vec<Box<dyn Observer>>,
 }
 
 impl<P: Program> Network<P> {
-    /// An idle network at time zero.
+    /// Builds the network; its time is zero.
     pub fn new(setup: &Setup) -> Result<Network<P>, NetworkError> {
         let specs: Vec<LinkSpec> = setup.links.iter().map(|(spec, _)| spec.clone()).collect();
         let plan = Plan::new(&specs, &setup.roles)?;
-        let seed = |spec: &LinkSpec| Seed(setup.seed).child(&format!("links/{}", spec.name));
-        let link = |(spec, config): &(LinkSpec, LinkConfig)| Link::new(config, spec.sites.len() - 1, seed(spec));
-        let links = setup.links.iter().map(link).collect();
-        Ok(Network { plan, links, now: Instant::ZERO, programs: BTreeMap::new(), started: 0 })
+        let seed = Seed(setup.seed);
+        let links: Vec<Link> = setup
+            .links
+            .iter()
+            .map(|(spec, config)| Link::new(config, spec.sites.len() - 1, seed.child(&format!("links/{}", spec.name))))
+            .collect();
+        let mut attached: Vec<Vec<(usize, Port)>> = plan.sites.iter().map(|_| Vec::new()).collect();
+        for (number, link) in plan.links.iter().enumerate() {
+            for (port, (site, interface)) in link.ports.iter().enumerate() {
+                debug_assert_eq!(attached[*site].len(), *interface, "interfaces are in the order of the links");
+                attached[*site].push((number, Port(port)));
+            }
+        }
+        let usual = TcpConfig::from_table(toml::Table::new()).unwrap_or_default();
+        let mut hosts = Vec::new();
+        for (site, attached) in plan.sites.iter().zip(&attached) {
+            let config = setup.tcp.get(&site.name).unwrap_or(&usual);
+            let settings = Settings::new(config).map_err(|message| NetworkError::Tcp {
+                site: site.name.clone(),
+                key: "congestion_control",
+                message,
+            })?;
+            let kinds: Vec<(bool, bool)> = attached
+                .iter()
+                .map(|(link, _)| (specs[*link].carries_ethernet, plan.links[*link].ports.len() > 2))
+                .collect();
+            let ip = Ip::new(site, &kinds, settings.mtu);
+            hosts.push(Host::new(ip, settings, seed.child(&format!("sites/{}", site.name))));
+        }
+        let due = vec![Instant::FAR; links.len() + hosts.len()];
+        Ok(Network { plan, links, hosts, attached, due, now: Instant::ZERO, observers: Vec::new() })
     }
 
-    /// Sites and addresses.
+    /// Addresses and routes.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -122,132 +166,149 @@ impl<P: Program> Network<P> {
         self.now
     }
 
-    /// Starts a program, which is polled at once.
-    pub fn start(&mut self, site: usize, mut program: P) -> ProgramId {
-        self.started += 1;
-        let id = ProgramId { site, number: self.started };
-        program.poll(self.now, &mut NoPackets { next: 0 });
-        self.programs.insert(id, program);
-        id
+    /// Starts a program at a site; it is polled at once.
+    pub fn start(&mut self, site: usize, program: P) -> ProgramId {
+        let number = self.hosts[site].start(self.now, program);
+        self.drain(site);
+        ProgramId { site, number }
     }
 
-    /// A program that was not stopped.
+    /// A program that runs.
     #[must_use]
     pub fn program(&self, id: ProgramId) -> Option<&P> {
-        self.programs.get(&id)
+        self.hosts.get(id.site)?.program(id.number)
     }
 
-    /// Ends a program; its sockets are closed as at a process's end.
+    /// Ends a program: its sockets are closed as at a process's end.
     pub fn stop(&mut self, id: ProgramId) -> Option<P> {
-        self.programs.remove(&id)
+        let program = self.hosts.get_mut(id.site)?.stop(self.now, id.number);
+        self.drain(id.site);
+        program
     }
 
-    /// Lets everything happen that is due by `until`; returns early when a program becomes done.
+    /// Runs every event up to and including `until`; returns early when a program becomes done.
     pub fn run_until(&mut self, until: Instant) -> Halt {
-        while let Some(due) = self.programs.values().filter_map(Program::next_wake).min() {
-            if due > until {
+        if self.take_done() {
+            return Halt::ProgramDone;
+        }
+        loop {
+            let (node, at) = self.first();
+            if at > until {
                 self.now = self.now.max(until);
-                return Halt::Reached;
+                // Counters as of now.
+                let now = self.now;
+                for (link, due) in self.links.iter_mut().zip(&mut self.due) {
+                    link.wake(now);
+                    *due = link.next_wake().unwrap_or(Instant::FAR);
+                }
+                return if at == Instant::FAR { Halt::Idle } else { Halt::Reached };
             }
-            self.now = self.now.max(due);
-            let mut done = false;
-            for program in self.programs.values_mut().filter(|p| p.next_wake().is_some_and(|wake| wake <= due)) {
-                let before = program.is_done();
-                program.poll(self.now, &mut NoPackets { next: 0 });
-                done |= !before && program.is_done();
+            self.now = self.now.max(at);
+            if node < self.links.len() {
+                self.run_link(node);
+            } else {
+                let site = node - self.links.len();
+                self.hosts[site].wake(self.now);
+                self.drain(site);
             }
-            if done {
+            if self.take_done() {
                 return Halt::ProgramDone;
             }
         }
-        self.now = self.now.max(until);
-        Halt::Idle
     }
 
-    /// In the order of the setup.
+    /// The node that is due first; of several, the one with the lowest number.
+    fn first(&self) -> (usize, Instant) {
+        let mut first = (0, Instant::FAR);
+        for (node, due) in self.due.iter().enumerate() {
+            if *due < first.1 {
+                first = (node, *due);
+            }
+        }
+        first
+    }
+
+    fn take_done(&mut self) -> bool {
+        let mut done = false;
+        for host in &mut self.hosts {
+            done |= host.take_done();
+        }
+        done
+    }
+
+    fn run_link(&mut self, number: usize) {
+        let now = self.now;
+        self.links[number].wake(now);
+        while let Some((port, packet)) = self.links[number].poll_transmit(now) {
+            let (site, interface) = self.plan.links[number].ports[port.0];
+            for observer in &mut self.observers {
+                observer.packet(now, site, interface, false, &packet);
+            }
+            self.hosts[site].receive(now, Port(interface), packet);
+            self.drain(site);
+        }
+        self.due[number] = self.links[number].next_wake().unwrap_or(Instant::FAR);
+    }
+
+    /// Hands what a site sends to its links.
+    fn drain(&mut self, site: usize) {
+        let now = self.now;
+        let mut last = usize::MAX;
+        while let Some((interface, packet)) = self.hosts[site].poll_transmit(now) {
+            for observer in &mut self.observers {
+                observer.packet(now, site, interface.0, true, &packet);
+            }
+            let (link, port) = self.attached[site][interface.0];
+            self.links[link].receive(now, port, packet);
+            if last != link && last != usize::MAX {
+                self.due[last] = self.links[last].next_wake().unwrap_or(Instant::FAR);
+            }
+            last = link;
+        }
+        if last != usize::MAX {
+            self.due[last] = self.links[last].next_wake().unwrap_or(Instant::FAR);
+        }
+        self.due[self.links.len() + site] = self.hosts[site].next_wake().unwrap_or(Instant::FAR);
+    }
+
+    /// The links, in the order they were given; their counters are as of [`Network::now`] after [`Network::run_until`].
     #[must_use]
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// Connections of a site, live and ended ones.
+    /// The connections of a site: those that are over, then those that are not.
     #[must_use]
-    pub fn connections(&self, _site: usize) -> Vec<ConnectionView> {
-        Vec::new()
+    pub fn connections(&self, site: usize) -> Vec<ConnectionView> {
+        let view = |connection: &crate::tcp::Connection| {
+            let (srtt, rto) = connection.times();
+            let window = connection.window();
+            ConnectionView {
+                local: connection.local().into(),
+                remote: connection.remote().into(),
+                congestion_control: connection.congestion_control(),
+                open: !connection.is_closed(),
+                cwnd: window.cwnd,
+                ssthresh: (window.ssthresh < u32::MAX).then_some(window.ssthresh),
+                srtt,
+                rto,
+                retransmissions: connection.retransmissions(),
+                unacked_segments: connection.unacknowledged(),
+                delivery_rate: connection.delivery_rate(),
+                facts: connection.facts().clone(),
+            }
+        };
+        self.hosts.get(site).map(|host| host.connections().map(view).collect()).unwrap_or_default()
     }
 
     /// Shows every packet from now on to `observer`.
-    pub fn observe(&mut self, _observer: Box<dyn Observer>) {}
-}
-
-/// Sockets through which nothing goes.
-struct NoPackets {
-    next: u32,
-}
-
-impl NoPackets {
-    fn open(&mut self) -> SocketId {
-        self.next += 1;
-        SocketId(self.next)
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+        self.observers.push(observer);
     }
 }
 
-impl Sockets for NoPackets {
-    fn connect(&mut self, _to: SocketAddr) -> Result<SocketId, SocketError> {
-        Ok(self.open())
-    }
-    fn connection(&mut self, _socket: SocketId) -> Result<Connection, SocketError> {
-        Ok(Connection::Opening)
-    }
-    fn listen(&mut self, _port: u16) -> Result<SocketId, SocketError> {
-        Ok(self.open())
-    }
-    fn accept(&mut self, _listener: SocketId) -> Result<Option<SocketId>, SocketError> {
-        Ok(None)
-    }
-    fn local_address(&mut self, _socket: SocketId) -> Result<SocketAddr, SocketError> {
-        Err(SocketError::Closed)
-    }
-    fn peer_address(&mut self, _socket: SocketId) -> Result<SocketAddr, SocketError> {
-        Err(SocketError::Closed)
-    }
-    fn send(&mut self, _socket: SocketId, _data: &[u8]) -> Result<usize, SocketError> {
-        Ok(0)
-    }
-    fn send_pattern(&mut self, _: SocketId, _pattern: u64, _offset: u64, _length: u64) -> Result<u64, SocketError> {
-        Ok(0)
-    }
-    fn receive(&mut self, _socket: SocketId, _into: &mut [u8]) -> Result<Received, SocketError> {
-        Ok(Received::Nothing)
-    }
-    fn receive_pattern(
-        &mut self,
-        _socket: SocketId,
-        _pattern: u64,
-        _offset: u64,
-        _max: u64,
-    ) -> Result<ReceivedPattern, SocketError> {
-        Ok(ReceivedPattern::Nothing)
-    }
-    fn finish(&mut self, _socket: SocketId) {}
-    fn close(&mut self, _socket: SocketId) {}
-    fn abort(&mut self, _socket: SocketId) {}
-    fn open_datagram(&mut self, _port: u16) -> Result<SocketId, SocketError> {
-        Ok(self.open())
-    }
-    fn send_to(&mut self, _socket: SocketId, _to: SocketAddr, _data: &[u8]) -> Result<bool, SocketError> {
-        Ok(true)
-    }
-    fn receive_from(&mut self, _: SocketId, _into: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, SocketError> {
-        Ok(None)
-    }
-    fn open_echo(&mut self) -> Result<SocketId, SocketError> {
-        Ok(self.open())
-    }
-    fn send_echo(&mut self, _: SocketId, _to: IpAddr, _sequence: u16, _data: &[u8]) -> Result<bool, SocketError> {
-        Ok(true)
-    }
-    fn receive_echo(&mut self, _: SocketId, _: &mut [u8]) -> Result<Option<(u16, usize, Instant)>, SocketError> {
-        Ok(None)
+impl<P> std::fmt::Debug for Network<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").field("now", &self.now).field("plan", &self.plan).finish_non_exhaustive()
     }
 }

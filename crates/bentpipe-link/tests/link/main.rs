@@ -7,3 +7,4 @@ mod config;
 mod driver;
 mod errors;
 mod properties;
+mod wire;

@@ -256,7 +256,11 @@ proptest! {
                     }
                     id += 1;
                 }
-                Step::Wake => late.wake(now),
+                // Counters are as of the last time told; an exact link asks only for what can be seen outside.
+                Step::Wake => {
+                    exact.wake(now);
+                    late.wake(now);
+                }
             }
             drain(&mut exact, now, &mut on_time);
             drain(&mut late, now, &mut at_last);

@@ -1,3 +1,596 @@
-//! TCP of a simulated host.
+//! TCP of a simulated host (RFC 9293, 7323, 2018, 6675, 6582, 5681, 6298, 8985, 6937, 5682).
+//!
+//! [`Connection`] is one end of a connection: a state machine that is handed segments, calls of its program and the time,
+//! and that puts segments into an [`Output`]. Every feature can be switched ([`settings`]); what is not set behaves as
+//! Linux 6 does, which the parity runs hold it to.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`input`](self) | segments from the peer: acceptance, acknowledgements, data, the end |
+//! | [`output`](self) | segments to the peer: new data, retransmissions, acknowledgements |
+//! | [`recovery`](self) | what an acknowledgement means for losses and the congestion window |
+//! | [`timers`](self) | retransmission, probes, delayed acknowledgements, keep-alive |
+//! | [`scoreboard`], [`ranges`] | segments in flight |
+//! | [`send_queue`], [`receive`] | data before and after |
+//! | [`acks`] | when the receiver acknowledges |
+//! | [`rto`] | the retransmission time-out |
+//! | [`congestion`] | how the congestion window moves |
 
+pub mod acks;
 pub mod congestion;
+mod input;
+mod output;
+pub mod ranges;
+pub mod receive;
+mod recovery;
+pub mod rto;
+pub mod scoreboard;
+pub mod send_queue;
+pub mod settings;
+mod timers;
+mod window;
+
+use acks::AckPolicy;
+use bentpipe_link::datagram::{Datagram, Payload};
+use bentpipe_link::flow::FlowFacts;
+use bentpipe_link::seed::Stream;
+use bentpipe_link::socket::{Connection as Progress, Received, ReceivedPattern, SocketError};
+use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::units::BitRate;
+use congestion::{CongestionControl, Window};
+use receive::ReceiveBuffer;
+use rto::RtoTimer;
+use scoreboard::Scoreboard;
+use send_queue::SendQueue;
+use settings::Settings;
+use std::collections::VecDeque;
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use window::ReceiveWindow;
+
+/// Where segments go, and the time.
+pub struct Output<'a> {
+    /// Now.
+    pub now: Instant,
+    /// Datagrams to send, in order.
+    pub datagrams: &'a mut VecDeque<Datagram>,
+}
+
+/// States of RFC 9293 §3.3.2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Our SYN is on its way.
+    SynSent,
+    /// The peer's SYN came and ours is on its way.
+    SynReceived,
+    /// Open.
+    Established,
+    /// Our FIN is on its way.
+    FinWait1,
+    /// Our FIN was acknowledged.
+    FinWait2,
+    /// The peer has finished.
+    CloseWait,
+    /// Both FINs crossed.
+    Closing,
+    /// The peer had finished, now our FIN is on its way.
+    LastAck,
+    /// Both are done; late segments are still answered.
+    TimeWait,
+    /// Over.
+    Closed,
+}
+
+/// What a connection does about losses (Linux's tcp_ca_state).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Repair {
+    Open,
+    Disorder,
+    /// Reducing the window because of an ECN echo or a loss that a probe found.
+    Reducing,
+    Recovery,
+    Loss,
+}
+
+/// Which retransmission timer runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Timer {
+    Retransmit,
+    /// Tail loss probe.
+    LossProbe,
+    /// RACK waits for reordered segments.
+    Reordering,
+    /// The peer's window is closed.
+    WindowProbe,
+}
+
+/// One end of a TCP connection.
+#[derive(Debug)]
+pub struct Connection {
+    settings: Arc<Settings>,
+    local: SocketAddrV4,
+    remote: SocketAddrV4,
+    state: State,
+    error: Option<SocketError>,
+    /// Something changed that its program may want to know.
+    changed: bool,
+    /// The program has closed its socket.
+    orphan: bool,
+
+    // What was agreed.
+    /// MSS we offered.
+    mss_offered: u16,
+    /// Bytes of data in a full segment to the peer.
+    mss: u64,
+    scaling: bool,
+    peer_shift: u8,
+    sack: bool,
+    timestamps: bool,
+    ecn: bool,
+
+    // Sending. Sequence numbers count from our SYN, which is 0.
+    initial_sequence: u32,
+    una: u64,
+    next: u64,
+    /// Last byte + 1 that the peer lets us send.
+    peer_edge: u64,
+    peer_window: u64,
+    /// Sequence number of the segment that set the peer's window.
+    window_from: u64,
+    queue: SendQueue,
+    board: Scoreboard,
+    fin_asked: bool,
+    /// The end of the last small segment sent (Minshall).
+    small_until: u64,
+    handshake: Handshake,
+
+    // Receiving. Sequence numbers count from the peer's SYN.
+    peer_sequence: u32,
+    buffer: ReceiveBuffer,
+    receive_window: ReceiveWindow,
+    acks: AckPolicy,
+    recent_timestamp: u32,
+    duplicate: Option<(u64, u64)>,
+    fin_noted: bool,
+    ecn_echo: bool,
+
+    // Congestion.
+    window: Window,
+    control: Box<dyn CongestionControl>,
+    rto: RtoTimer,
+    flight: Flight,
+    repair: Repair,
+    /// `next` when the repair began: it is over when this is acknowledged.
+    high: u64,
+    prr: Prr,
+    undo: Undo,
+    rack: Rack,
+    /// Duplicate acknowledgements that mean a loss; grows when segments were seen to be reordered.
+    duplicate_threshold: u32,
+    frto: bool,
+    probe: Option<LossProbe>,
+    cwr_to_send: bool,
+
+    // Timers.
+    timer: Option<(Timer, Instant)>,
+    retransmissions: u32,
+    probes_unanswered: u32,
+    first_retransmission: Option<Instant>,
+    last_heard: Instant,
+    keep_alive_probes: u32,
+    ends_at: Option<Instant>,
+    pace_until: Instant,
+    last_sent: Instant,
+
+    facts: FlowFacts,
+    retransmitted_total: u64,
+}
+
+/// The opening of a connection.
+#[derive(Debug, Default)]
+struct Handshake {
+    /// When the last SYN left; `None` once it is acknowledged.
+    sent_at: Option<Instant>,
+    /// SYNs sent again.
+    retries: u32,
+    interval: Duration,
+    due: Option<Instant>,
+}
+
+/// Counts of delivery, and whether the window was the limit.
+#[derive(Debug, Default)]
+struct Flight {
+    delivered: u64,
+    delivered_at: Instant,
+    started: Instant,
+    /// `delivered` + in flight when the program had nothing more to send; 0: it had.
+    app_limited_until: u64,
+    lost: u64,
+    min_rtt: MinRtt,
+    rate: BitRate,
+    window_limited: bool,
+    usage_until: u64,
+    most_out: u32,
+    used: u32,
+    used_since: Instant,
+}
+
+/// The least round-trip time of the last five minutes (Linux's tcp_min_rtt_wlen), kept in two halves.
+#[derive(Debug, Default)]
+struct MinRtt {
+    now: Option<Duration>,
+    before: Option<Duration>,
+    since: Instant,
+}
+
+/// Proportional rate reduction (RFC 6937).
+#[derive(Debug, Default)]
+struct Prr {
+    delivered: u32,
+    sent: u32,
+    window_before: u32,
+}
+
+/// What is needed to take a reduction of the window back.
+#[derive(Debug, Default)]
+struct Undo {
+    /// `una` when the reduction began; `None`: nothing to undo.
+    marker: Option<u64>,
+    /// Retransmissions not yet shown to have been needless.
+    retransmissions: u32,
+    ssthresh: u32,
+    window: u32,
+}
+
+/// RACK's view of the newest delivered segment (RFC 8985 §5.3).
+#[derive(Debug, Default)]
+struct Rack {
+    newest: (Instant, u64),
+    rtt: Duration,
+    advanced: bool,
+    reordering_seen: bool,
+    /// Quarters of the least round-trip time to wait for reordered segments (RFC 8985 §6.2 step 4).
+    steps: u32,
+}
+
+/// A tail loss probe that is on its way.
+#[derive(Clone, Copy, Debug)]
+struct LossProbe {
+    /// `next` when it was sent.
+    high: u64,
+    /// It repeated a segment, instead of sending a new one.
+    repeats: bool,
+}
+
+/// Time to wait in TIME-WAIT and, orphaned, in FIN-WAIT-2 (Linux: 60 s).
+const LINGER: Duration = Duration::from_secs(60);
+/// Duplicate acknowledgements that mean a loss (RFC 5681).
+const DUPLICATE_THRESHOLD: u32 = 3;
+/// What a host that offers no MSS accepts (RFC 9293 §3.7.1).
+const MSS_USUAL: u16 = 536;
+
+/// What a new connection needs to know.
+pub struct Ends {
+    /// This end.
+    pub local: SocketAddrV4,
+    /// The other end.
+    pub remote: SocketAddrV4,
+    /// Largest packet of the interface towards the peer.
+    pub mtu: u64,
+    /// First sequence number.
+    pub sequence: u32,
+    /// Randomness for the congestion control.
+    pub random: Stream,
+}
+
+impl Connection {
+    fn new(settings: &Arc<Settings>, ends: Ends, now: Instant, state: State) -> Connection {
+        let mtu = settings.mtu.map_or(ends.mtu, |own| own.min(ends.mtu));
+        let mss_offered = u16::try_from(mtu.saturating_sub(40).max(1)).unwrap_or(u16::MAX);
+        Connection {
+            local: ends.local,
+            remote: ends.remote,
+            state,
+            error: None,
+            changed: false,
+            orphan: false,
+            mss_offered,
+            mss: u64::from(mss_offered),
+            scaling: settings.window_scaling,
+            peer_shift: 0,
+            sack: settings.sack,
+            timestamps: settings.timestamps,
+            ecn: settings.ecn,
+            initial_sequence: ends.sequence,
+            una: 0,
+            next: 0,
+            peer_edge: 0,
+            peer_window: 0,
+            window_from: 0,
+            queue: SendQueue::new(1),
+            board: Scoreboard::default(),
+            fin_asked: false,
+            small_until: 0,
+            handshake: Handshake::default(),
+            peer_sequence: 0,
+            buffer: ReceiveBuffer::new(0),
+            receive_window: ReceiveWindow::new(settings),
+            acks: AckPolicy::new(settings),
+            recent_timestamp: 0,
+            duplicate: None,
+            fin_noted: false,
+            ecn_echo: false,
+            window: Window { cwnd: settings.initial_window, ssthresh: u32::MAX, credit: 0 },
+            control: settings.congestion_control.make(ends.random),
+            rto: RtoTimer::new(settings),
+            flight: Flight::default(),
+            repair: Repair::Open,
+            high: 0,
+            prr: Prr::default(),
+            undo: Undo::default(),
+            rack: Rack { steps: 1, ..Rack::default() },
+            duplicate_threshold: DUPLICATE_THRESHOLD,
+            frto: false,
+            probe: None,
+            cwr_to_send: false,
+            timer: None,
+            retransmissions: 0,
+            probes_unanswered: 0,
+            first_retransmission: None,
+            last_heard: now,
+            keep_alive_probes: 0,
+            ends_at: None,
+            pace_until: Instant::ZERO,
+            last_sent: now,
+            facts: FlowFacts { start: now, end: now, active: state == State::SynSent, ..FlowFacts::default() },
+            retransmitted_total: 0,
+            settings: Arc::clone(settings),
+        }
+    }
+
+    /// Opens a connection: a SYN leaves.
+    pub fn connect(settings: &Arc<Settings>, ends: Ends, output: &mut Output<'_>) -> Connection {
+        let mut connection = Connection::new(settings, ends, output.now, State::SynSent);
+        connection.handshake.interval = settings.rto_initial;
+        connection.send_syn(output);
+        connection
+    }
+
+    /// Where it stands for its program.
+    pub fn progress(&self) -> Result<Progress, SocketError> {
+        match (self.error, self.state) {
+            (Some(error), _) => Err(error),
+            (None, State::SynSent | State::SynReceived) => Ok(Progress::Opening),
+            (None, _) => Ok(Progress::Open),
+        }
+    }
+
+    /// The program gives data; returns how many bytes were taken.
+    pub fn send(&mut self, length: u64, piece: impl FnOnce(u64) -> Payload) -> Result<u64, SocketError> {
+        self.check_open()?;
+        if self.fin_asked {
+            return Err(SocketError::Closed);
+        }
+        let room = self.send_room();
+        let taken = length.min(room);
+        if taken > 0 {
+            self.queue.push(piece(taken));
+        }
+        Ok(taken)
+    }
+
+    /// Bytes the program may still give. Linux lets it have twice the congestion window (tcp_sndbuf_expand).
+    fn send_room(&self) -> u64 {
+        let limit = self.settings.send_limit.map_or(SEND_BUFFER_MAX, |limit| SEND_BUFFER_MAX.max(2 * limit));
+        let most = (u64::from(self.window.cwnd) * 2 * self.mss).clamp(SEND_BUFFER_MIN, limit);
+        most.saturating_sub(self.queue.end() - self.una.max(1))
+    }
+
+    /// The program takes bytes.
+    pub fn receive(&mut self, into: &mut [u8]) -> Result<Received, SocketError> {
+        let result = self.buffer.read(into);
+        if result == Received::Nothing {
+            self.check_open()?;
+        }
+        Ok(result)
+    }
+
+    /// The program takes bytes that should be a pattern.
+    pub fn receive_pattern(&mut self, pattern: u64, offset: u64, max: u64) -> Result<ReceivedPattern, SocketError> {
+        let result = self.buffer.read_pattern(pattern, offset, max);
+        if result == ReceivedPattern::Nothing {
+            self.check_open()?;
+        }
+        Ok(result)
+    }
+
+    fn check_open(&self) -> Result<(), SocketError> {
+        match self.error {
+            Some(error) => Err(error),
+            None if self.state == State::Closed => Err(SocketError::Closed),
+            None => Ok(()),
+        }
+    }
+
+    /// After its program has worked: sends what may go, tells the peer of room.
+    pub fn flush(&mut self, output: &mut Output<'_>) {
+        self.transmit(output);
+        self.after_read(output);
+    }
+
+    /// No more data from the program: a FIN follows what was given.
+    pub fn finish(&mut self, output: &mut Output<'_>) {
+        if self.fin_asked {
+            return;
+        }
+        match self.state {
+            // Nothing was ever promised to the peer.
+            State::SynSent => self.end(Some(SocketError::Closed)),
+            State::SynReceived | State::Established => {
+                self.fin_asked = true;
+                self.state = if self.state == State::Established { State::FinWait1 } else { self.state };
+                self.transmit(output);
+            }
+            State::CloseWait => {
+                self.fin_asked = true;
+                self.state = State::LastAck;
+                self.transmit(output);
+            }
+            _ => {}
+        }
+    }
+
+    /// The program closes its socket. Unread data means that the peer is told by a reset (RFC 2525 §2.17).
+    pub fn close(&mut self, output: &mut Output<'_>) {
+        self.orphan = true;
+        if self.buffer.unread() > 0 {
+            self.abort(output);
+            return;
+        }
+        self.finish(output);
+        if self.state == State::FinWait2 {
+            self.ends_at = Some(output.now + LINGER);
+        }
+    }
+
+    /// Ends at once with a reset.
+    pub fn abort(&mut self, output: &mut Output<'_>) {
+        self.orphan = true;
+        if !matches!(self.state, State::SynSent | State::TimeWait | State::Closed) {
+            self.send_reset(output);
+        }
+        self.end(Some(SocketError::Closed));
+    }
+
+    /// Over, for the reason given.
+    fn end(&mut self, error: Option<SocketError>) {
+        self.state = State::Closed;
+        self.error = self.error.or(error);
+        self.timer = None;
+        self.ends_at = None;
+        self.handshake.due = None;
+        self.changed = true;
+    }
+
+    /// Whether something changed for the program since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Whether nothing is left to do for either side.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state == State::Closed && self.orphan
+    }
+
+    /// Whether the address pair may be used again.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// This end.
+    #[must_use]
+    pub fn local(&self) -> SocketAddrV4 {
+        self.local
+    }
+
+    /// The other end.
+    #[must_use]
+    pub fn remote(&self) -> SocketAddrV4 {
+        self.remote
+    }
+
+    /// Its state.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// What its packets showed.
+    #[must_use]
+    pub fn facts(&self) -> &FlowFacts {
+        &self.facts
+    }
+
+    /// Name of its congestion control.
+    #[must_use]
+    pub fn congestion_control(&self) -> &'static str {
+        self.control.name()
+    }
+
+    /// Congestion window and slow-start threshold, in segments.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        self.window
+    }
+
+    /// Smoothed round-trip time (zero: none yet) and retransmission time-out.
+    #[must_use]
+    pub fn times(&self) -> (Duration, Duration) {
+        (self.rto.smoothed(), self.rto.rto())
+    }
+
+    /// Segments sent again, in total.
+    #[must_use]
+    pub fn retransmissions(&self) -> u64 {
+        self.retransmitted_total
+    }
+
+    /// Segments sent and not acknowledged.
+    #[must_use]
+    pub fn unacknowledged(&self) -> u32 {
+        self.board.out()
+    }
+
+    /// The last measured delivery rate.
+    #[must_use]
+    pub fn delivery_rate(&self) -> BitRate {
+        self.flight.rate
+    }
+
+    /// Bytes of data in a full segment.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u64 {
+        self.mss
+    }
+
+    /// In SYN-SENT: whether a segment acknowledges our SYN.
+    #[must_use]
+    pub fn is_answered_by(&self, segment: &bentpipe_link::datagram::Segment) -> bool {
+        segment.acknowledgement == self.initial_sequence.wrapping_add(1)
+    }
+
+    fn is_synchronised(&self) -> bool {
+        !matches!(self.state, State::SynSent | State::SynReceived | State::Closed)
+    }
+}
+
+/// Least and most that a program may have given and the peer not acknowledged, unless `send_buffer` asks for more: what
+/// Linux's tcp_wmem of at most 4 MiB holds.
+const SEND_BUFFER_MIN: u64 = 87_040;
+const SEND_BUFFER_MAX: u64 = 4 << 20;
+
+impl MinRtt {
+    fn measure(&mut self, now: Instant, rtt: Duration) {
+        if now.since(self.since) > Duration::from_secs(150) {
+            self.before = self.now.take();
+            self.since = now;
+        }
+        self.now = Some(self.now.map_or(rtt, |least| least.min(rtt)));
+    }
+
+    fn get(&self) -> Option<Duration> {
+        [self.now, self.before].into_iter().flatten().min()
+    }
+}
+
+/// A 32-bit sequence number as a position in the stream that began at `initial`, the one nearest to `near`; `None`:
+/// before its beginning.
+fn unwrap(wire: u32, initial: u32, near: u64) -> Option<u64> {
+    let distance = wire.wrapping_sub(initial.wrapping_add(near as u32)) as i32;
+    near.checked_add_signed(i64::from(distance))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! A simulated site: interfaces, transport, and the programs that use them.
+//!
+//! A packet's way in: [`ip`] (addresses, forwarding, bridging, fragments) → [`stack`] (which connection or socket) →
+//! [`crate::tcp`] → news for a program, which works its [`sockets`] at once. What that sends leaves in
+//! [`Node::poll_transmit`].
+
+pub mod ip;
+mod sockets;
+mod stack;
+
+use crate::tcp::Connection;
+use crate::tcp::settings::Settings;
+use bentpipe_link::node::{Node, Port};
+use bentpipe_link::packet::Packet;
+use bentpipe_link::seed::Seed;
+use bentpipe_link::socket::Program;
+use bentpipe_link::time::Instant;
+use ip::Ip;
+use sockets::{SocketTable, View};
+use stack::Stack;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A site with its programs.
+#[derive(Debug)]
+pub struct Host<P> {
+    stack: Stack,
+    programs: Vec<Option<Running<P>>>,
+    /// Programs by the time at which they want to be woken; entries may be out of date.
+    wakes: BinaryHeap<Reverse<(Instant, u32)>>,
+    news: Vec<u32>,
+    became_done: bool,
+}
+
+#[derive(Debug)]
+struct Running<P> {
+    program: P,
+    table: SocketTable,
+    scheduled: Instant,
+    was_done: bool,
+    has_news: bool,
+}
+
+/// Polls of one program at one time, after which the driver goes on with other events before it polls again.
+const POLLS_MAX: u32 = 1000;
+
+impl<P: Program> Host<P> {
+    /// A host without programs.
+    #[must_use]
+    pub fn new(ip: Ip, settings: Settings, seed: Seed) -> Host<P> {
+        Host {
+            stack: Stack::new(ip, settings, seed),
+            programs: Vec::new(),
+            wakes: BinaryHeap::new(),
+            news: Vec::new(),
+            became_done: false,
+        }
+    }
+
+    /// Starts a program; it is polled at once.
+    pub fn start(&mut self, now: Instant, program: P) -> u32 {
+        let number = self.programs.len() as u32;
+        self.programs.push(Some(Running {
+            program,
+            table: SocketTable::default(),
+            scheduled: Instant::FAR,
+            was_done: false,
+            has_news: false,
+        }));
+        self.poll(now, number);
+        self.work(now);
+        number
+    }
+
+    /// A program that runs.
+    #[must_use]
+    pub fn program(&self, number: u32) -> Option<&P> {
+        self.programs.get(number as usize)?.as_ref().map(|running| &running.program)
+    }
+
+    /// Ends a program: its sockets are closed as at a process's end.
+    pub fn stop(&mut self, now: Instant, number: u32) -> Option<P> {
+        let mut running = self.programs.get_mut(number as usize)?.take()?;
+        View { now, program: number, table: &mut running.table, stack: &mut self.stack }.close_all();
+        self.work(now);
+        Some(running.program)
+    }
+
+    /// Whether a program has become done since the last call.
+    pub fn take_done(&mut self) -> bool {
+        std::mem::take(&mut self.became_done)
+    }
+
+    /// All connections: those that are over, then those that are not.
+    pub fn connections(&self) -> impl Iterator<Item = &Connection> {
+        let open = self.stack.connections.iter().flatten().map(|slot| &slot.connection);
+        self.stack.ended.iter().chain(open)
+    }
+
+    /// Lets a program do whatever it can.
+    fn poll(&mut self, now: Instant, number: u32) {
+        let Some(Some(running)) = self.programs.get_mut(number as usize) else { return };
+        running.has_news = false;
+        for _ in 0..POLLS_MAX {
+            let mut view = View { now, program: number, table: &mut running.table, stack: &mut self.stack };
+            running.program.poll(now, &mut view);
+            let stack = &mut self.stack;
+            running.table.take_touched(|connection| {
+                stack.with(now, connection, |connection, output| connection.flush(output));
+            });
+            if running.program.next_wake().is_none_or(|at| at > now) {
+                break;
+            }
+        }
+        if let Some(at) = running.program.next_wake()
+            && at < running.scheduled
+        {
+            running.scheduled = at;
+            self.wakes.push(Reverse((at, number)));
+        }
+        if !running.was_done && running.program.is_done() {
+            running.was_done = true;
+            self.became_done = true;
+        }
+    }
+
+    /// Programs with news work, until nothing is left for now.
+    fn work(&mut self, now: Instant) {
+        loop {
+            if self.stack.has_output() {
+                self.stack.send_out(now);
+            }
+            if self.stack.news.is_empty() {
+                return;
+            }
+            std::mem::swap(&mut self.news, &mut self.stack.news);
+            for number in std::mem::take(&mut self.news) {
+                self.poll(now, number);
+            }
+        }
+    }
+}
+
+impl<P: Program> Node for Host<P> {
+    fn receive(&mut self, now: Instant, port: Port, packet: Packet) {
+        if let Some(up) = self.stack.ip.receive(now, port.0, packet) {
+            self.stack.take_up(now, up);
+            self.work(now);
+        }
+    }
+
+    fn wake(&mut self, now: Instant) {
+        if self.stack.next_wake() <= now {
+            self.stack.wake(now);
+        }
+        while let Some(Reverse((at, number))) = self.wakes.peek().copied()
+            && at <= now
+        {
+            self.wakes.pop();
+            let Some(Some(running)) = self.programs.get_mut(number as usize) else { continue };
+            if running.scheduled != at {
+                continue;
+            }
+            running.scheduled = Instant::FAR;
+            match running.program.next_wake() {
+                Some(due) if due > now => {
+                    running.scheduled = due;
+                    self.wakes.push(Reverse((due, number)));
+                }
+                Some(_) => self.poll(now, number),
+                None => {}
+            }
+        }
+        self.work(now);
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<(Port, Packet)> {
+        self.stack.ip.take()
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        let program = self.wakes.peek().map_or(Instant::FAR, |Reverse((at, _))| *at);
+        let at = self.stack.next_wake().min(program);
+        (at != Instant::FAR).then_some(at)
+    }
+}

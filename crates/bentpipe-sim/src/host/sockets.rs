@@ -1,0 +1,259 @@
+//! What a program sees of its simulated host.
+
+use super::stack::{Listener, Stack};
+use bentpipe_link::datagram::{Body, Payload};
+use bentpipe_link::socket::{Connection as Progress, Received, ReceivedPattern, SocketError, SocketId, Sockets};
+use bentpipe_link::time::Instant;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+
+/// The sockets of one program, by their numbers.
+#[derive(Debug, Default)]
+pub struct SocketTable {
+    sockets: Vec<Option<Socket>>,
+    /// Connections that were worked on since the last flush.
+    touched: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Socket {
+    Tcp(usize),
+    Listener(u16),
+    Datagram(u16),
+    Echo(u16),
+}
+
+/// The view itself.
+pub struct View<'a> {
+    pub now: Instant,
+    pub program: u32,
+    pub table: &'a mut SocketTable,
+    pub stack: &'a mut Stack,
+}
+
+impl SocketTable {
+    fn add(&mut self, socket: Socket) -> SocketId {
+        self.sockets.push(Some(socket));
+        SocketId(self.sockets.len() as u32 - 1)
+    }
+
+    fn get(&self, socket: SocketId) -> Result<Socket, SocketError> {
+        self.sockets.get(socket.0 as usize).copied().flatten().ok_or(SocketError::Closed)
+    }
+
+    fn tcp(&self, socket: SocketId) -> Result<usize, SocketError> {
+        match self.get(socket)? {
+            Socket::Tcp(number) => Ok(number),
+            _ => Err(SocketError::Closed),
+        }
+    }
+
+    /// Connections that were worked on since the last call.
+    pub fn take_touched(&mut self, mut each: impl FnMut(usize)) {
+        self.touched.drain(..).for_each(&mut each);
+    }
+
+    fn touch(&mut self, number: usize) {
+        if self.touched.last() != Some(&number) && !self.touched.contains(&number) {
+            self.touched.push(number);
+        }
+    }
+}
+
+impl View<'_> {
+    /// Closes every socket, as the end of a process does.
+    pub fn close_all(&mut self) {
+        for number in 0..self.table.sockets.len() {
+            self.close(SocketId(number as u32));
+        }
+    }
+
+    fn connection(&mut self, socket: SocketId) -> Result<&mut crate::tcp::Connection, SocketError> {
+        let number = self.table.tcp(socket)?;
+        self.stack.connections[number].as_mut().map(|slot| &mut slot.connection).ok_or(SocketError::Closed)
+    }
+
+    fn worked(&mut self, socket: SocketId) {
+        if let Ok(number) = self.table.tcp(socket) {
+            self.table.touch(number);
+        }
+    }
+}
+
+fn v4(address: SocketAddr) -> Result<SocketAddrV4, SocketError> {
+    match address {
+        SocketAddr::V4(address) => Ok(address),
+        SocketAddr::V6(_) => Err(SocketError::Unreachable),
+    }
+}
+
+impl Sockets for View<'_> {
+    fn connect(&mut self, to: SocketAddr) -> Result<SocketId, SocketError> {
+        let number = self.stack.connect(self.now, self.program, v4(to)?)?;
+        Ok(self.table.add(Socket::Tcp(number)))
+    }
+
+    fn connection(&mut self, socket: SocketId) -> Result<Progress, SocketError> {
+        View::connection(self, socket)?.progress()
+    }
+
+    fn listen(&mut self, port: u16) -> Result<SocketId, SocketError> {
+        if port == 0 {
+            let port = (20_000..30_000).find(|port| !self.stack.listeners.contains_key(port));
+            return self.listen(port.ok_or(SocketError::AddressInUse)?);
+        }
+        if self.stack.listeners.contains_key(&port) {
+            return Err(SocketError::AddressInUse);
+        }
+        self.stack.listeners.insert(port, Listener { owner: self.program, ready: VecDeque::new() });
+        Ok(self.table.add(Socket::Listener(port)))
+    }
+
+    fn accept(&mut self, listener: SocketId) -> Result<Option<SocketId>, SocketError> {
+        let Socket::Listener(port) = self.table.get(listener)? else { return Err(SocketError::Closed) };
+        let Some(waiting) = self.stack.listeners.get_mut(&port) else { return Err(SocketError::Closed) };
+        while let Some(number) = waiting.ready.pop_front() {
+            if let Some(slot) = self.stack.connections[number].as_mut()
+                && slot.owner == Some(self.program)
+            {
+                return Ok(Some(self.table.add(Socket::Tcp(number))));
+            }
+        }
+        Ok(None)
+    }
+
+    fn local_address(&mut self, socket: SocketId) -> Result<SocketAddr, SocketError> {
+        match self.table.get(socket)? {
+            Socket::Tcp(_) => Ok(View::connection(self, socket)?.local().into()),
+            Socket::Listener(port) | Socket::Datagram(port) => {
+                Ok(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into())
+            }
+            Socket::Echo(_) => Err(SocketError::Closed),
+        }
+    }
+
+    fn peer_address(&mut self, socket: SocketId) -> Result<SocketAddr, SocketError> {
+        Ok(View::connection(self, socket)?.remote().into())
+    }
+
+    fn send(&mut self, socket: SocketId, data: &[u8]) -> Result<usize, SocketError> {
+        let connection = View::connection(self, socket)?;
+        let taken = connection
+            .send(data.len() as u64, |taken| Payload::from_vec(data[..taken as usize].to_vec()))
+            .map(|taken| taken as usize);
+        self.worked(socket);
+        taken
+    }
+
+    fn send_pattern(&mut self, socket: SocketId, pattern: u64, offset: u64, length: u64) -> Result<u64, SocketError> {
+        let connection = View::connection(self, socket)?;
+        let length = length.min(u64::from(u32::MAX));
+        let taken = connection.send(length, |taken| Payload::Pattern { pattern, offset, length: taken as u32 });
+        self.worked(socket);
+        taken
+    }
+
+    fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Received, SocketError> {
+        let received = View::connection(self, socket)?.receive(into);
+        self.worked(socket);
+        received
+    }
+
+    fn receive_pattern(
+        &mut self,
+        socket: SocketId,
+        pattern: u64,
+        offset: u64,
+        max: u64,
+    ) -> Result<ReceivedPattern, SocketError> {
+        let received = View::connection(self, socket)?.receive_pattern(pattern, offset, max);
+        self.worked(socket);
+        received
+    }
+
+    fn finish(&mut self, socket: SocketId) {
+        if let Ok(number) = self.table.tcp(socket) {
+            self.stack.with(self.now, number, |connection, output| {
+                connection.flush(output);
+                connection.finish(output);
+            });
+        }
+    }
+
+    fn close(&mut self, socket: SocketId) {
+        let Ok(kind) = self.table.get(socket) else { return };
+        self.table.sockets[socket.0 as usize] = None;
+        match kind {
+            Socket::Tcp(number) => {
+                self.stack.with(self.now, number, |connection, output| {
+                    connection.flush(output);
+                    connection.close(output);
+                });
+            }
+            Socket::Listener(port) => {
+                if let Some(listener) = self.stack.listeners.remove(&port) {
+                    for number in listener.ready {
+                        self.stack.with(self.now, number, |connection, output| connection.abort(output));
+                    }
+                }
+            }
+            Socket::Datagram(port) => {
+                self.stack.datagrams.remove(&port);
+            }
+            Socket::Echo(identifier) => {
+                self.stack.echoes.remove(&identifier);
+            }
+        }
+    }
+
+    fn abort(&mut self, socket: SocketId) {
+        let Ok(number) = self.table.tcp(socket) else { return self.close(socket) };
+        self.table.sockets[socket.0 as usize] = None;
+        self.stack.with(self.now, number, |connection, output| connection.abort(output));
+    }
+
+    fn open_datagram(&mut self, port: u16) -> Result<SocketId, SocketError> {
+        let port = self.stack.open_datagram(self.program, port)?;
+        Ok(self.table.add(Socket::Datagram(port)))
+    }
+
+    fn send_to(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<bool, SocketError> {
+        let Socket::Datagram(source_port) = self.table.get(socket)? else { return Err(SocketError::Closed) };
+        let to = v4(to)?;
+        self.stack.send(*to.ip(), Body::Udp { source_port, destination_port: to.port(), data: data.into() })
+    }
+
+    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, SocketError> {
+        let Socket::Datagram(port) = self.table.get(socket)? else { return Err(SocketError::Closed) };
+        Ok(self.stack.take_datagram(port).map(|(from, data)| {
+            let count = data.len().min(into.len());
+            into[..count].copy_from_slice(&data[..count]);
+            (count, from.into())
+        }))
+    }
+
+    fn open_echo(&mut self) -> Result<SocketId, SocketError> {
+        let identifier = self.stack.open_echo(self.program);
+        Ok(self.table.add(Socket::Echo(identifier)))
+    }
+
+    fn send_echo(&mut self, socket: SocketId, to: IpAddr, sequence: u16, data: &[u8]) -> Result<bool, SocketError> {
+        let Socket::Echo(identifier) = self.table.get(socket)? else { return Err(SocketError::Closed) };
+        let IpAddr::V4(to) = to else { return Err(SocketError::Unreachable) };
+        self.stack.send(to, Body::Echo { reply: false, identifier, sequence, data: data.into() })
+    }
+
+    fn receive_echo(
+        &mut self,
+        socket: SocketId,
+        into: &mut [u8],
+    ) -> Result<Option<(u16, usize, Instant)>, SocketError> {
+        let Socket::Echo(identifier) = self.table.get(socket)? else { return Err(SocketError::Closed) };
+        let Some(echo) = self.stack.echoes.get_mut(&identifier) else { return Err(SocketError::Closed) };
+        Ok(echo.waiting.pop_front().map(|(sequence, data, at)| {
+            let count = data.len().min(into.len());
+            into[..count].copy_from_slice(&data[..count]);
+            (sequence, data.len(), at)
+        }))
+    }
+}

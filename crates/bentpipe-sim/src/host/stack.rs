@@ -1,0 +1,467 @@
+//! A site's transport: TCP connections and listeners, datagram sockets, echo.
+
+use super::ip::{Ip, Up};
+use crate::tcp::settings::Settings;
+use crate::tcp::{Connection, Ends, Output, State};
+use bentpipe_link::datagram::{Body, Datagram, Payload, Segment, flag};
+use bentpipe_link::seed::Seed;
+use bentpipe_link::socket::SocketError;
+use bentpipe_link::time::Instant;
+use bentpipe_link::wire;
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+/// The transport layer of a site.
+#[derive(Debug)]
+pub struct Stack {
+    pub(super) ip: Ip,
+    pub(super) settings: Arc<Settings>,
+    seed: Seed,
+    pub(super) connections: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    index: IndexMap<(SocketAddrV4, SocketAddrV4), usize, FxBuildHasher>,
+    pub(super) listeners: BTreeMap<u16, Listener>,
+    pub(super) datagrams: BTreeMap<u16, DatagramSocket>,
+    pub(super) echoes: BTreeMap<u16, EchoSocket>,
+    next_port: u16,
+    next_echo: u16,
+    opened: u64,
+    /// Datagrams of this site on their way to its IP layer.
+    out: VecDeque<Datagram>,
+    /// Connections by the time of their next timer; entries may be too early.
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    /// Programs with news, each once.
+    pub(super) news: Vec<u32>,
+    /// Connections that are over, for the record.
+    pub(super) ended: Vec<Connection>,
+}
+
+/// A connection and whose it is.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub connection: Connection,
+    pub owner: Option<u32>,
+    /// The listener that it came through, until it is accepted.
+    listener: Option<u16>,
+    scheduled: Instant,
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub owner: u32,
+    pub ready: VecDeque<usize>,
+}
+
+/// A datagram socket.
+#[derive(Debug)]
+pub(super) struct DatagramSocket {
+    pub owner: u32,
+    pub waiting: VecDeque<(SocketAddrV4, Arc<[u8]>)>,
+    waiting_bytes: usize,
+}
+
+/// An echo socket.
+#[derive(Debug)]
+pub(super) struct EchoSocket {
+    pub owner: u32,
+    pub waiting: VecDeque<(u16, Arc<[u8]>, Instant)>,
+}
+
+/// Ports that a host picks (Linux: net.ipv4.ip_local_port_range).
+const PORTS_PICKED: std::ops::RangeInclusive<u16> = 32_768..=60_999;
+/// Bytes that may wait in a datagram socket (Linux: net.core.rmem_default).
+const DATAGRAMS_WAITING: usize = 212_992;
+/// Connections that may wait to be accepted, or be opening (Linux: somaxconn).
+const BACKLOG: usize = 4096;
+
+impl Stack {
+    pub fn new(ip: Ip, settings: Settings, seed: Seed) -> Stack {
+        Stack {
+            ip,
+            settings: Arc::new(settings),
+            seed,
+            connections: Vec::new(),
+            free: Vec::new(),
+            index: IndexMap::default(),
+            listeners: BTreeMap::new(),
+            datagrams: BTreeMap::new(),
+            echoes: BTreeMap::new(),
+            next_port: *PORTS_PICKED.start(),
+            next_echo: 1,
+            opened: 0,
+            out: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            news: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// What the IP layer handed up.
+    pub fn take_up(&mut self, now: Instant, up: Up) {
+        match up {
+            Up::Datagram(datagram) => self.datagram(now, datagram),
+            Up::Unreachable(datagram) => self.undeliverable(now, &datagram),
+        }
+    }
+
+    fn datagram(&mut self, now: Instant, datagram: Datagram) {
+        let Datagram { source, destination, traffic_class, body, .. } = datagram;
+        match body {
+            Body::Tcp(segment) => self.segment(now, source, destination, segment, traffic_class),
+            Body::Udp { source_port, destination_port, data } => match self.datagrams.get_mut(&destination_port) {
+                Some(socket) => {
+                    if socket.waiting_bytes + data.len() <= DATAGRAMS_WAITING {
+                        socket.waiting_bytes += data.len();
+                        socket.waiting.push_back((SocketAddrV4::new(source, source_port), data));
+                        let owner = socket.owner;
+                        self.news.push(owner);
+                    }
+                }
+                None => {
+                    let refused = Datagram {
+                        ethernet: None,
+                        source,
+                        destination,
+                        ttl: 64,
+                        traffic_class,
+                        identification: 0,
+                        body: Body::Udp { source_port, destination_port, data },
+                    };
+                    self.refuse(&refused, 3);
+                }
+            },
+            Body::Echo { reply: false, identifier, sequence, data } => {
+                self.out.push_back(Datagram {
+                    ethernet: None,
+                    source: destination,
+                    destination: source,
+                    ttl: 64,
+                    traffic_class,
+                    identification: 0,
+                    body: Body::Echo { reply: true, identifier, sequence, data },
+                });
+            }
+            Body::Echo { reply: true, identifier, sequence, data } => {
+                if let Some(socket) = self.echoes.get_mut(&identifier) {
+                    socket.waiting.push_back((sequence, data, now));
+                    let owner = socket.owner;
+                    self.news.push(owner);
+                }
+            }
+            Body::Unreachable { code, mtu, about } => self.told_unreachable(now, code, mtu, &about),
+            Body::Fragment { .. } | Body::Arp { .. } => {}
+        }
+    }
+
+    /// An ICMP "destination unreachable" for `about` goes back.
+    fn refuse(&mut self, about: &Datagram, code: u8) {
+        self.out.push_back(Datagram {
+            ethernet: None,
+            source: about.destination,
+            destination: about.source,
+            ttl: 64,
+            traffic_class: 0,
+            identification: 0,
+            body: Body::Unreachable { code, mtu: 0, about: wire::quote(about) },
+        });
+    }
+
+    fn told_unreachable(&mut self, now: Instant, code: u8, mtu: u16, about: &[u8; 28]) {
+        let Some(quoted) = wire::quoted_ports(about) else { return };
+        if quoted.protocol != wire::protocol::TCP {
+            return;
+        }
+        let local = SocketAddrV4::new(quoted.source, quoted.source_port);
+        let remote = SocketAddrV4::new(quoted.destination, quoted.destination_port);
+        let Some(number) = self.index.get(&(local, remote)).copied() else { return };
+        self.with(now, number, |connection, output| match code {
+            4 => connection.lower_mtu(u64::from(mtu), output),
+            _ => connection.unreachable(code == 3),
+        });
+    }
+
+    /// One of our own packets has nowhere to go.
+    fn undeliverable(&mut self, now: Instant, datagram: &Datagram) {
+        if let Body::Tcp(segment) = &datagram.body {
+            let ends = (
+                SocketAddrV4::new(datagram.source, segment.source_port),
+                SocketAddrV4::new(datagram.destination, segment.destination_port),
+            );
+            if let Some(number) = self.index.get(&ends).copied() {
+                self.with(now, number, |connection, _| connection.unreachable(false));
+            }
+        }
+    }
+
+    fn segment(&mut self, now: Instant, source: Ipv4Addr, destination: Ipv4Addr, segment: Segment, class: u8) {
+        let local = SocketAddrV4::new(destination, segment.destination_port);
+        let remote = SocketAddrV4::new(source, segment.source_port);
+        if let Some(number) = self.index.get(&(local, remote)).copied() {
+            let state = self.connections[number].as_ref().map_or(State::Closed, |slot| slot.connection.state());
+            let reopens = state == State::TimeWait && segment.has(flag::SYN) && !segment.has(flag::ACK);
+            if state == State::Closed || reopens {
+                // The old connection gives way to a new one (RFC 9293 §3.6.1, RFC 6191).
+                self.forget(number);
+            } else {
+                let stale = state == State::SynSent
+                    && segment.has(flag::ACK)
+                    && self.connections[number].as_ref().is_some_and(|s| !s.connection.is_answered_by(&segment));
+                if stale {
+                    self.reset(local, remote, &segment);
+                    return;
+                }
+                self.with(now, number, |connection, output| connection.segment(segment, class, output));
+                return;
+            }
+        }
+        let is_open = segment.flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN;
+        if is_open && let Some(listener) = self.listeners.get(&local.port()) {
+            if listener.ready.len() >= BACKLOG {
+                return;
+            }
+            let Some(ends) = self.ends(local, remote) else { return };
+            let settings = Arc::clone(&self.settings);
+            let mut output = Output { now, datagrams: &mut self.out };
+            let connection = Connection::accept(&settings, ends, &segment, &mut output);
+            let number = self.add(connection, None, Some(local.port()));
+            self.settle(number);
+            return;
+        }
+        self.reset(local, remote, &segment);
+    }
+
+    /// RFC 9293 §3.10.7.1: a reset for a segment that belongs to no connection.
+    fn reset(&mut self, local: SocketAddrV4, remote: SocketAddrV4, segment: &Segment) {
+        if segment.has(flag::RST) {
+            return;
+        }
+        let mut answer = Segment {
+            source_port: local.port(),
+            destination_port: remote.port(),
+            flags: flag::RST,
+            payload: Payload::Empty,
+            ..Segment::default()
+        };
+        if segment.has(flag::ACK) {
+            answer.sequence = segment.acknowledgement;
+        } else {
+            answer.flags |= flag::ACK;
+            answer.acknowledgement = segment.sequence.wrapping_add(segment.sequence_length() as u32);
+        }
+        self.out.push_back(Datagram {
+            ethernet: None,
+            source: *local.ip(),
+            destination: *remote.ip(),
+            ttl: 64,
+            traffic_class: 0,
+            identification: 0,
+            body: Body::Tcp(answer),
+        });
+    }
+
+    /// What a new connection between these ends needs; `None`: there is no way there.
+    fn ends(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Ends> {
+        let (_, mtu) = self.ip.source_for(*remote.ip())?;
+        self.opened += 1;
+        // Numbered by the ends and how often they met, so that one connection shifts no other's.
+        let seed = self.seed.child(&format!("{local} {remote} {}", self.opened));
+        Some(Ends { local, remote, mtu, sequence: seed.child("sequence").0 as u32, random: seed.stream("control") })
+    }
+
+    fn add(&mut self, connection: Connection, owner: Option<u32>, listener: Option<u16>) -> usize {
+        let key = (connection.local(), connection.remote());
+        let slot = Some(Slot { connection, owner, listener, scheduled: Instant::FAR });
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.connections[number] = slot;
+                number
+            }
+            None => {
+                self.connections.push(slot);
+                self.connections.len() - 1
+            }
+        };
+        self.index.insert(key, number);
+        number
+    }
+
+    /// Opens a connection for a program.
+    pub fn connect(&mut self, now: Instant, owner: u32, remote: SocketAddrV4) -> Result<usize, SocketError> {
+        let (address, _) = self.ip.source_for(*remote.ip()).ok_or(SocketError::Unreachable)?;
+        let local = self.pick_port(address, remote).ok_or(SocketError::AddressInUse)?;
+        let ends = self.ends(local, remote).ok_or(SocketError::Unreachable)?;
+        let settings = Arc::clone(&self.settings);
+        let connection = Connection::connect(&settings, ends, &mut Output { now, datagrams: &mut self.out });
+        let number = self.add(connection, Some(owner), None);
+        self.settle(number);
+        Ok(number)
+    }
+
+    fn pick_port(&mut self, address: Ipv4Addr, remote: SocketAddrV4) -> Option<SocketAddrV4> {
+        for _ in PORTS_PICKED {
+            let port = self.next_port;
+            self.next_port = if port == *PORTS_PICKED.end() { *PORTS_PICKED.start() } else { port + 1 };
+            let local = SocketAddrV4::new(address, port);
+            if !self.index.contains_key(&(local, remote)) && !self.listeners.contains_key(&port) {
+                return Some(local);
+            }
+        }
+        None
+    }
+
+    /// Opens a datagram socket; port 0 picks one.
+    pub fn open_datagram(&mut self, owner: u32, port: u16) -> Result<u16, SocketError> {
+        let free = |port: &u16| !self.datagrams.contains_key(port);
+        let port = if port == 0 { PORTS_PICKED.rev().find(free).ok_or(SocketError::AddressInUse)? } else { port };
+        if !free(&port) {
+            return Err(SocketError::AddressInUse);
+        }
+        self.datagrams.insert(port, DatagramSocket { owner, waiting: VecDeque::new(), waiting_bytes: 0 });
+        Ok(port)
+    }
+
+    /// The next datagram that came.
+    pub fn take_datagram(&mut self, port: u16) -> Option<(SocketAddrV4, Arc<[u8]>)> {
+        let socket = self.datagrams.get_mut(&port)?;
+        let (from, data) = socket.waiting.pop_front()?;
+        socket.waiting_bytes -= data.len();
+        Some((from, data))
+    }
+
+    /// Opens an echo socket; its identifier.
+    pub fn open_echo(&mut self, owner: u32) -> u16 {
+        while self.echoes.contains_key(&self.next_echo) {
+            self.next_echo = self.next_echo.wrapping_add(1);
+        }
+        let identifier = self.next_echo;
+        self.next_echo = self.next_echo.wrapping_add(1);
+        self.echoes.insert(identifier, EchoSocket { owner, waiting: VecDeque::new() });
+        identifier
+    }
+
+    /// Sends a packet of a datagram or echo socket.
+    pub fn send(&mut self, destination: Ipv4Addr, body: Body) -> Result<bool, SocketError> {
+        let (source, _) = self.ip.source_for(destination).ok_or(SocketError::Unreachable)?;
+        if body.bytes() > 65_515 {
+            return Err(SocketError::Other(EMSGSIZE));
+        }
+        self.out.push_back(Datagram {
+            ethernet: None,
+            source,
+            destination,
+            ttl: 64,
+            traffic_class: 0,
+            identification: 0,
+            body,
+        });
+        Ok(true)
+    }
+
+    /// Works on a connection and takes note of what changed.
+    pub fn with<T>(
+        &mut self,
+        now: Instant,
+        number: usize,
+        work: impl FnOnce(&mut Connection, &mut Output<'_>) -> T,
+    ) -> Option<T> {
+        let slot = self.connections.get_mut(number)?.as_mut()?;
+        let result = work(&mut slot.connection, &mut Output { now, datagrams: &mut self.out });
+        self.settle(number);
+        Some(result)
+    }
+
+    /// After work on a connection: news for its program, its timer, its end.
+    pub fn settle(&mut self, number: usize) {
+        let Some(slot) = self.connections[number].as_mut() else { return };
+        if slot.connection.take_changed() {
+            if let Some(port) = slot.listener {
+                match slot.connection.state() {
+                    State::SynReceived => {}
+                    State::Closed => slot.listener = None,
+                    _ => {
+                        slot.listener = None;
+                        if let Some(listener) = self.listeners.get_mut(&port) {
+                            listener.ready.push_back(number);
+                            slot.owner = Some(listener.owner);
+                        }
+                    }
+                }
+            }
+            self.news.extend(slot.owner);
+        }
+        if let Some(at) = slot.connection.next_wake()
+            && at < slot.scheduled
+        {
+            slot.scheduled = at;
+            self.timers.push(Reverse((at, number)));
+        }
+        if slot.connection.is_closed() && (slot.owner.is_none() || slot.connection.is_over()) {
+            self.forget(number);
+        }
+    }
+
+    /// A connection is over: its ends may be used again.
+    fn forget(&mut self, number: usize) {
+        let Some(slot) = self.connections[number].take() else { return };
+        self.index.swap_remove(&(slot.connection.local(), slot.connection.remote()));
+        if let Some(owner) = slot.owner {
+            self.news.push(owner);
+        }
+        self.ended.push(slot.connection);
+        self.free.push(number);
+    }
+
+    /// Runs the timers that are due.
+    pub fn wake(&mut self, now: Instant) {
+        while let Some(Reverse((at, number))) = self.timers.peek().copied()
+            && at <= now
+        {
+            self.timers.pop();
+            let Some(slot) = self.connections[number].as_mut() else { continue };
+            if slot.scheduled != at {
+                continue;
+            }
+            slot.scheduled = Instant::FAR;
+            if slot.connection.next_wake().is_some_and(|due| due <= now) {
+                slot.connection.wake(&mut Output { now, datagrams: &mut self.out });
+            }
+            self.settle(number);
+        }
+        for up in self.ip.wake(now) {
+            self.take_up(now, up);
+        }
+    }
+
+    /// When [`Stack::wake`] is due; it may turn out to have been too early.
+    pub fn next_wake(&self) -> Instant {
+        let timer = self.timers.peek().map_or(Instant::FAR, |Reverse((at, _))| *at);
+        timer.min(self.ip.next_wake().unwrap_or(Instant::FAR))
+    }
+
+    /// Hands what the transport made to the IP layer; what is for this site itself comes straight back.
+    pub fn send_out(&mut self, now: Instant) {
+        while let Some(datagram) = self.out.pop_front() {
+            let up = if self.ip.is_own(datagram.destination) {
+                Some(Up::Datagram(datagram))
+            } else {
+                self.ip.send(now, datagram)
+            };
+            if let Some(up) = up {
+                self.take_up(now, up);
+            }
+        }
+    }
+
+    /// Whether the transport has something for the IP layer.
+    pub fn has_output(&self) -> bool {
+        !self.out.is_empty()
+    }
+}
+
+/// "Message too long" of the operating system.
+const EMSGSIZE: i32 = 90;

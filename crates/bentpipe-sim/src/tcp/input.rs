@@ -1,0 +1,385 @@
+//! Segments from the peer (RFC 9293 §3.10.7).
+
+use super::recovery::AckFacts;
+use super::settings::Settings;
+use super::{Connection, Ends, LINGER, MSS_USUAL, Output, Repair, State, unwrap};
+use bentpipe_link::datagram::{Segment, SynOptions, flag};
+use bentpipe_link::socket::SocketError;
+use bentpipe_link::time::Duration;
+use std::sync::Arc;
+
+/// ECN bits of the IP header (RFC 3168 §5): congestion experienced.
+pub const CONGESTION_EXPERIENCED: u8 = 3;
+
+impl Connection {
+    /// A listener's answer to a SYN: a connection whose SYN-ACK leaves.
+    pub fn accept(settings: &Arc<Settings>, ends: Ends, syn: &Segment, output: &mut Output<'_>) -> Connection {
+        let mut connection = Connection::new(settings, ends, output.now, State::SynReceived);
+        connection.handshake.interval = settings.rto_initial;
+        connection.learn_syn(syn);
+        // RFC 3168 §6.1.1: a SYN with both flags asks for ECN.
+        connection.ecn &= syn.has(flag::ECE | flag::CWR);
+        connection.send_syn(output);
+        connection
+    }
+
+    /// What the peer's SYN offers.
+    fn learn_syn(&mut self, segment: &Segment) {
+        let options = segment.syn.unwrap_or_default();
+        self.peer_sequence = segment.sequence;
+        self.buffer = super::receive::ReceiveBuffer::new(1);
+        self.agree(options, segment.timestamps.is_some());
+        if let Some((value, _)) = segment.timestamps {
+            self.recent_timestamp = value;
+        }
+        // The window of a SYN is never scaled (RFC 7323 §2.2).
+        self.peer_window = u64::from(segment.window);
+        self.peer_edge = self.una.max(1) + self.peer_window;
+    }
+
+    /// Options count when both ends offer them.
+    fn agree(&mut self, options: SynOptions, timestamps: bool) {
+        let peer_mss = u64::from(options.mss.unwrap_or(MSS_USUAL));
+        self.scaling &= options.window_scale.is_some();
+        // RFC 7323 §2.3: shifts above 14 count as 14.
+        self.peer_shift = if self.scaling { options.window_scale.unwrap_or(0).min(14) } else { 0 };
+        self.sack &= options.sack_permitted;
+        self.timestamps &= timestamps;
+        let options = if self.timestamps { 12 } else { 0 };
+        self.mss = peer_mss.min(u64::from(self.mss_offered)).saturating_sub(options).max(1);
+    }
+
+    /// A segment for this connection. `traffic_class`: the ECN bits of its packet.
+    pub fn segment(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
+        match self.state {
+            State::Closed => {}
+            State::SynSent => self.segment_in_syn_sent(&segment, output),
+            _ => self.segment_in_sequence(segment, traffic_class, output),
+        }
+    }
+
+    /// RFC 9293 §3.10.7.3.
+    fn segment_in_syn_sent(&mut self, segment: &Segment, output: &mut Output<'_>) {
+        let acknowledged = unwrap(segment.acknowledgement, self.initial_sequence, 1);
+        if segment.has(flag::ACK) && acknowledged != Some(1) {
+            // Of an earlier connection; the caller answers it with a reset.
+            return;
+        }
+        if segment.has(flag::RST) {
+            if segment.has(flag::ACK) {
+                self.end(Some(SocketError::Refused));
+            }
+            return;
+        }
+        if !segment.has(flag::SYN) {
+            return;
+        }
+        self.learn_syn(segment);
+        self.ecn &= segment.has(flag::ECE) && !segment.has(flag::CWR);
+        if segment.has(flag::ACK) {
+            self.una = 1;
+            self.peer_edge = 1 + self.peer_window;
+            self.established(segment, output);
+            self.acks.urgent();
+            self.transmit(output);
+            self.acknowledge_if_owed(output);
+        } else {
+            // Both ends opened at once.
+            self.state = State::SynReceived;
+            self.send_syn(output);
+        }
+    }
+
+    /// The handshake is over.
+    fn established(&mut self, segment: &Segment, output: &Output<'_>) {
+        let now = output.now;
+        self.state = if self.fin_asked { State::FinWait1 } else { State::Established };
+        self.next = self.next.max(1);
+        self.window_from = 0;
+        let sent_at = self.handshake.sent_at.take();
+        self.handshake.due = None;
+        // Karn: a SYN that was repeated measures nothing, unless the echo tells which one was answered.
+        let rtt = match (self.handshake.retries, sent_at) {
+            (0, Some(at)) => Some(now.since(at)),
+            _ => self.echoed_rtt(segment, now),
+        };
+        if let Some(rtt) = rtt {
+            self.rto.measure(rtt, 1, 1);
+            self.flight.min_rtt.measure(now, rtt);
+        }
+        // RFC 6298 §5.7 and RFC 5681 §3.1: a repeated SYN means one segment; Linux allows one repetition.
+        if self.handshake.retries > 1 {
+            self.window.cwnd = 1;
+        }
+        self.flight.delivered_at = now;
+        self.flight.started = now;
+        self.flight.used_since = now;
+        self.last_sent = now;
+        self.control.open(now, &mut self.window, self.rto.smoothed());
+        self.changed = true;
+    }
+
+    /// A round-trip time from the timestamp echo (RFC 7323 §4.1).
+    pub(super) fn echoed_rtt(&self, segment: &Segment, now: bentpipe_link::time::Instant) -> Option<Duration> {
+        let (_, echo) = segment.timestamps.filter(|(_, echo)| self.timestamps && *echo != 0)?;
+        let elapsed = self.clock(now).wrapping_sub(echo);
+        (elapsed < 1 << 31).then(|| Duration::from_millis(u64::from(elapsed)))
+    }
+
+    /// RFC 9293 §3.10.7.4.
+    fn segment_in_sequence(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
+        let now = output.now;
+        let expected = self.buffer.next();
+        let Some(first) = unwrap(segment.sequence, self.peer_sequence, expected) else {
+            self.answer_unacceptable(&segment, output);
+            return;
+        };
+        // PAWS (RFC 7323 §5.3): an old timestamp marks an old segment.
+        if let Some((value, _)) = segment.timestamps
+            && self.timestamps
+            && self.settings.paws
+            && !segment.has(flag::RST)
+            && (value.wrapping_sub(self.recent_timestamp) as i32) < 0
+        {
+            self.answer_unacceptable(&segment, output);
+            return;
+        }
+        let past = first + segment.sequence_length();
+        let edge = self.receive_window.edge().max(expected);
+        if past < expected.min(self.acknowledged_to_peer()) || first > edge {
+            self.answer_unacceptable(&segment, output);
+            return;
+        }
+        if segment.has(flag::RST) {
+            // RFC 5961 §3.2: only the exact next number resets.
+            if first == expected {
+                self.reset_by_peer();
+            } else if first > expected {
+                self.challenge(output);
+            }
+            return;
+        }
+        if segment.has(flag::SYN) {
+            // Our SYN-ACK was lost, or something is wrong: RFC 5961 §4.2.
+            if self.state == State::SynReceived && first == 0 {
+                self.send_syn(output);
+            } else {
+                self.challenge(output);
+            }
+            return;
+        }
+        if !segment.has(flag::ACK) {
+            return;
+        }
+        self.last_heard = now;
+        self.keep_alive_probes = 0;
+        if self.state == State::SynReceived {
+            if unwrap(segment.acknowledgement, self.initial_sequence, 1) != Some(1) && self.una == 0 && self.next <= 1 {
+                return;
+            }
+            self.una = 1;
+            self.peer_window = u64::from(segment.window) << self.peer_shift;
+            self.peer_edge = 1 + self.peer_window;
+            self.established(&segment, output);
+        }
+        if self.ecn && traffic_class & 3 == CONGESTION_EXPERIENCED {
+            self.ecn_echo = true;
+            self.acks.quicken();
+        }
+        if self.ecn && segment.has(flag::CWR) {
+            self.ecn_echo = false;
+        }
+        let data = segment.payload.length();
+        if !self.acknowledgement(&segment, first, data, output) {
+            return;
+        }
+        // RFC 7323 §4.3: the timestamp to echo is that of the segment that the last acknowledgement reached.
+        if let Some((value, _)) = segment.timestamps
+            && self.timestamps
+            && first <= self.acknowledged_to_peer()
+            && (value.wrapping_sub(self.recent_timestamp) as i32) >= 0
+        {
+            self.recent_timestamp = value;
+        }
+        if data > 0 || segment.has(flag::FIN) {
+            self.data(segment, first, edge, output);
+        }
+        self.advance_close(output);
+        if self.state != State::Closed {
+            self.transmit(output);
+            self.acknowledge_if_owed(output);
+        }
+    }
+
+    fn answer_unacceptable(&mut self, segment: &Segment, output: &mut Output<'_>) {
+        if segment.has(flag::RST) {
+            return;
+        }
+        if segment.payload.length() > 0
+            && let Some(first) = unwrap(segment.sequence, self.peer_sequence, self.buffer.next())
+        {
+            self.duplicate = Some((first, first + segment.payload.length()));
+        }
+        self.acks.quicken();
+        self.acknowledge_if_owed(output);
+    }
+
+    /// A challenge acknowledgement (RFC 5961).
+    fn challenge(&mut self, output: &mut Output<'_>) {
+        self.acks.urgent();
+        self.acknowledge_if_owed(output);
+    }
+
+    fn reset_by_peer(&mut self) {
+        let error = match self.state {
+            State::SynReceived => SocketError::Refused,
+            State::TimeWait | State::LastAck | State::Closing => SocketError::Closed,
+            _ => SocketError::Reset,
+        };
+        self.end(Some(error));
+    }
+
+    /// The network says that the peer cannot be reached. A connection that is open outlives it (RFC 1122 §4.2.3.9).
+    pub fn unreachable(&mut self, port_closed: bool) {
+        if self.state == State::SynSent {
+            self.end(Some(if port_closed { SocketError::Refused } else { SocketError::Unreachable }));
+        }
+    }
+
+    /// Packets to the peer must not be larger than `mtu` bytes (RFC 1191).
+    pub fn lower_mtu(&mut self, mtu: u64, output: &mut Output<'_>) {
+        let options = if self.timestamps { 12 } else { 0 };
+        let mss = mtu.saturating_sub(40 + options).max(1);
+        // RFC 1191 §3: no host need believe less than 68 bytes.
+        if mss >= self.mss || mtu < 68 {
+            return;
+        }
+        self.mss = mss;
+        // What was too large is lost for certain; it goes again in smaller pieces, with the window as it is.
+        let count = self.board.mark_lost_if(|_, sent| sent.end - sent.start > mss && !sent.retransmitted);
+        if count > 0 && self.repair < Repair::Recovery {
+            self.high = self.next;
+            self.repair = Repair::Recovery;
+            self.window.ssthresh = self.window.ssthresh.min(self.window.cwnd.max(2));
+            self.prr = super::Prr { window_before: self.window.cwnd, ..super::Prr::default() };
+            self.undo.marker = None;
+        }
+        self.retransmit_lost(output);
+    }
+
+    /// The acknowledgement of a segment; `false`: the segment must be dropped.
+    fn acknowledgement(&mut self, segment: &Segment, first: u64, data: u64, output: &mut Output<'_>) -> bool {
+        let Some(acknowledged) = unwrap(segment.acknowledgement, self.initial_sequence, self.una) else {
+            return true;
+        };
+        if acknowledged > self.next {
+            // Of what was never sent (RFC 5961 §5.2).
+            self.challenge(output);
+            return false;
+        }
+        let window = u64::from(segment.window) << self.peer_shift;
+        let mut facts = AckFacts { data: data > 0 || segment.has(flag::FIN), ..AckFacts::default() };
+        facts.echo = self.ecn && segment.has(flag::ECE);
+        if acknowledged >= self.una {
+            // RFC 9293 §3.10.7.4: a newer segment, or a larger window, sets the window.
+            if acknowledged > self.una
+                || first > self.window_from
+                || (first == self.window_from && window > self.peer_window)
+            {
+                facts.window_changed = window != self.peer_window && acknowledged == self.una;
+                self.window_from = first;
+                if window > self.peer_window || acknowledged + window > self.peer_edge {
+                    self.changed |= self.peer_edge <= self.next;
+                }
+                self.peer_window = window;
+            }
+            self.peer_edge = acknowledged + self.peer_window;
+        }
+        self.process_acknowledgement(segment, acknowledged, facts, output);
+        true
+    }
+
+    fn data(&mut self, segment: Segment, first: u64, edge: u64, output: &mut Output<'_>) {
+        let now = output.now;
+        let fin = segment.has(flag::FIN);
+        let takes = matches!(self.state, State::Established | State::FinWait1 | State::FinWait2);
+        if !takes {
+            // After the peer's end: what comes again is acknowledged again.
+            if segment.payload.length() > 0 || fin {
+                self.acks.urgent();
+            }
+            return;
+        }
+        let length = segment.payload.length();
+        if self.orphan && length > 0 && first + length > self.buffer.next() {
+            // Nobody will read it (RFC 2525 §2.17).
+            self.send_reset(output);
+            self.end(Some(SocketError::Closed));
+            return;
+        }
+        self.facts.segments_received += u64::from(length > 0);
+        if length > 0 {
+            self.acks.data(now, length, self.rto.rto());
+        }
+        // What lies beyond the window is cut off, a FIN there with it.
+        let room = edge.saturating_sub(first);
+        let (payload, fin) =
+            if length > room { (segment.payload.part(0, room), false) } else { (segment.payload, fin) };
+        let had_holes = self.buffer.has_holes();
+        let arrival = self.buffer.insert(first, payload, fin);
+        if let Some(duplicate) = arrival.duplicate {
+            self.duplicate = Some(duplicate);
+            if !arrival.advanced && !arrival.out_of_order {
+                self.acks.quicken();
+            }
+        }
+        // RFC 5681 §4.2: at once while there is a hole, and when it is filled.
+        if arrival.out_of_order || (had_holes && arrival.filled) || (had_holes && !arrival.advanced) {
+            self.acks.urgent();
+        } else if had_holes {
+            // Part of a hole: Linux acknowledges at once while anything waits out of order.
+            self.acks.urgent();
+        }
+        if arrival.advanced {
+            self.changed = true;
+        }
+        if self.buffer.is_finished() && !self.fin_noted {
+            self.fin_noted = true;
+            self.acks.urgent();
+            self.changed = true;
+            match self.state {
+                State::Established => self.state = State::CloseWait,
+                State::FinWait1 => self.state = State::Closing,
+                State::FinWait2 => self.time_wait(output),
+                _ => {}
+            }
+        }
+    }
+
+    /// Moves on when our FIN has been acknowledged.
+    fn advance_close(&mut self, output: &Output<'_>) {
+        let fin_acknowledged = self.fin_asked && self.una > self.queue.end();
+        if !fin_acknowledged {
+            return;
+        }
+        match self.state {
+            State::FinWait1 => {
+                self.state = State::FinWait2;
+                self.ends_at = self.orphan.then(|| output.now + LINGER);
+                self.changed = true;
+            }
+            State::Closing => self.time_wait(output),
+            State::LastAck => {
+                self.end(None);
+            }
+            _ => {}
+        }
+    }
+
+    fn time_wait(&mut self, output: &Output<'_>) {
+        self.state = State::TimeWait;
+        self.timer = None;
+        self.ends_at = Some(output.now + LINGER);
+        self.changed = true;
+    }
+}

@@ -1,0 +1,785 @@
+//! What an acknowledgement means: what was delivered, what is lost, how the congestion window moves. The states and their
+//! transitions are those of Linux (tcp_ack, tcp_fastretrans_alert), which are RFC 5681, 6582, 6675, 6937, 8985 and 5682
+//! joined into one machine.
+
+use super::congestion::{Ack, Delivery, Phase};
+use super::scoreboard::Progress;
+use super::{Connection, Flight, Output, Prr, Repair, Timer, Undo, unwrap};
+use bentpipe_link::datagram::Segment;
+use bentpipe_link::stack::Recovery;
+use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::units::BitRate;
+
+/// What is known of an acknowledgement before it is worked on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AckFacts {
+    /// It came with data.
+    pub data: bool,
+    /// It changed the window and nothing else.
+    pub window_changed: bool,
+    /// It echoes congestion (ECN).
+    pub echo: bool,
+}
+
+/// What to send after an acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Resend {
+    Nothing,
+    Lost,
+    /// New data, to see whether a time-out was too early (F-RTO).
+    New,
+}
+
+/// Most that reordering may raise the duplicate threshold to (tcp_max_reordering).
+const REORDERING_MAX: u32 = 300;
+
+impl Connection {
+    pub(super) fn process_acknowledgement(
+        &mut self,
+        segment: &Segment,
+        acknowledged: u64,
+        facts: AckFacts,
+        output: &mut Output<'_>,
+    ) {
+        let now = output.now;
+        let before = self.una;
+        let in_flight_before = self.board.in_flight();
+        let had_outstanding = !self.board.is_empty();
+        let mut progress = Progress::default();
+        let mut duplicate_told = false;
+        if self.sack
+            && let Some(blocks) = &segment.sack
+        {
+            duplicate_told = self.learn_blocks(blocks.as_slice(), acknowledged, &mut progress);
+        }
+        let sacked_now = progress.delivered;
+        let advanced = acknowledged > before;
+        if advanced {
+            self.retransmissions = 0;
+            self.first_retransmission = None;
+            self.una = acknowledged;
+            self.queue.release(acknowledged.min(self.queue.end()));
+            self.changed |= self.send_room() > 0;
+        }
+        self.probes_unanswered = 0;
+        if !had_outstanding {
+            if let Some((Timer::WindowProbe, _)) = self.timer
+                && self.peer_edge > self.next
+            {
+                self.timer = None;
+                self.rto.forget_backoff();
+            }
+            return;
+        }
+        let oldest = self.board.head().copied();
+        self.board.acknowledge(acknowledged, self.sack, &mut progress);
+        if !self.sack && progress.acked > 0 {
+            self.settle_duplicates(&mut progress);
+        }
+        let (rtt, newest_rtt) = self.measure(segment, &progress, oldest, advanced, now);
+        self.note_reordering(&progress, acknowledged);
+        self.rack_advance(&progress, now);
+        self.probe_answered(acknowledged, advanced, facts, sacked_now > 0, duplicate_told, now);
+        // RFC 5681 §2: a duplicate carries no data, no news and no window change.
+        let not_duplicate = facts.data || facts.window_changed || advanced;
+        let dubious = !not_duplicate || sacked_now > 0 || facts.echo || duplicate_told || self.repair != Repair::Open;
+        let lost_before = self.flight.lost;
+        let mut resend = Resend::Nothing;
+        let mut timer_set = false;
+        if dubious {
+            let duplicates = u32::from(!advanced && !not_duplicate && !duplicate_told);
+            resend = self.alert(before, duplicates, advanced, facts.echo, &progress, &mut timer_set, output);
+        }
+        if (progress.acked > 0 || self.sack_moves_timer(&progress, now)) && !timer_set {
+            self.restart_after_acknowledgement(now);
+        }
+        let newly_lost = (self.flight.lost - lost_before) as u32;
+        let delivery = self.delivery(&progress, now);
+        let may_grow = progress.acked > 0 || (self.duplicate_threshold > 3 && progress.delivered > 0);
+        let ack = Ack {
+            now,
+            newly_delivered: progress.delivered,
+            acked: progress.acked,
+            growth_limit: match self.settings.byte_counting {
+                None => u32::MAX,
+                Some(limit) => limit.max(1),
+            },
+            newly_lost,
+            in_flight_before,
+            in_flight: self.board.in_flight(),
+            rtt: newest_rtt.or(rtt),
+            smoothed_rtt: self.rto.smoothed(),
+            mss: self.mss as u32,
+            window_limited: self.is_window_limited(),
+            delivery,
+            acknowledged,
+            next: self.next,
+        };
+        if self.control.paces() {
+            self.control.on_ack(&ack, &mut self.window);
+        } else if matches!(self.repair, Repair::Reducing | Repair::Recovery) {
+            self.reduce(progress.delivered, newly_lost, advanced);
+        } else if may_grow {
+            self.control.on_ack(&ack, &mut self.window);
+        }
+        match resend {
+            Resend::Nothing => {}
+            Resend::Lost => self.retransmit_lost(output),
+            Resend::New => {
+                self.transmit(output);
+                if self.next <= self.high {
+                    self.frto = false;
+                    self.retransmit_lost(output);
+                }
+            }
+        }
+    }
+
+    /// SACK blocks; whether the first one tells of a duplicate (RFC 2883 §4).
+    fn learn_blocks(&mut self, blocks: &[(u32, u32)], acknowledged: u64, progress: &mut Progress) -> bool {
+        let position = |wire| unwrap(wire, self.initial_sequence, self.una);
+        let mut duplicate = false;
+        let mut known = [(0, 0); 4];
+        let mut count = 0;
+        for (first, past) in blocks.iter().take(4) {
+            let (Some(first), Some(past)) = (position(*first), position(*past)) else { continue };
+            if first < past && past <= self.next {
+                known[count] = (first, past);
+                count += 1;
+            }
+        }
+        let known = &known[..count];
+        if let Some((first, past)) = known.first() {
+            let inside = known.get(1).is_some_and(|(low, high)| first >= low && past <= high);
+            if *past <= acknowledged || inside {
+                duplicate = true;
+                if self.undo.marker.is_some_and(|marker| *past > marker) {
+                    self.undo.retransmissions = self.undo.retransmissions.saturating_sub(1);
+                }
+                self.rack.reordering_seen |= self.probe.is_none();
+            }
+        }
+        for (first, past) in known.iter().skip(usize::from(duplicate)) {
+            if *first >= self.una {
+                self.board.sack(*first, *past, progress);
+            }
+        }
+        duplicate
+    }
+
+    /// Without SACK, each duplicate acknowledgement stood for a segment; an advance settles them (RFC 6582 §3.2).
+    fn settle_duplicates(&mut self, progress: &mut Progress) {
+        let stood_for = self.board.sacked;
+        progress.delivered += progress.acked.saturating_sub(stood_for).max(1);
+        self.board.sacked = stood_for.saturating_sub(progress.acked - 1).min(self.board.out());
+    }
+
+    /// Round-trip times: of the oldest segment acknowledged (for the time-out; it may include a delayed acknowledgement)
+    /// and of the newest (for congestion control).
+    fn measure(
+        &mut self,
+        segment: &Segment,
+        progress: &Progress,
+        oldest: Option<super::scoreboard::Sent>,
+        advanced: bool,
+        now: Instant,
+    ) -> (Option<Duration>, Option<Duration>) {
+        let mut rtt = None;
+        let mut newest = None;
+        if progress.acked > 0 && !progress.retransmission_acked {
+            rtt = oldest.filter(|sent| sent.retransmissions == 0 && !sent.sacked).map(|sent| now.since(sent.at));
+            rtt = rtt.or(progress.newest_original.map(|at| now.since(at)));
+            newest = progress.newest_original.map(|at| now.since(at));
+        }
+        if let Some(at) = progress.newest_sacked {
+            newest = Some(now.since(at));
+            rtt = rtt.or(newest);
+        }
+        // RFC 7323 §4.1: the echo counts only if something new is acknowledged.
+        if rtt.is_none() && advanced && progress.acked > 0 {
+            rtt = self.echoed_rtt(segment, now);
+            newest = newest.or(rtt);
+        }
+        if let Some(sample) = newest {
+            self.flight.min_rtt.measure(now, sample);
+        }
+        if let Some(sample) = rtt {
+            self.rto.measure(sample, self.una, self.next);
+        } else if advanced && progress.acked > 0 && !progress.retransmission_acked {
+            self.rto.forget_backoff();
+        }
+        (rtt, newest)
+    }
+
+    /// A segment sent once arrives after later ones: the network reorders.
+    fn note_reordering(&mut self, progress: &Progress, acknowledged: u64) {
+        if !self.sack {
+            return;
+        }
+        let Some(low) = progress.lowest_original else { return };
+        let high = self.board.sacked_until().max(acknowledged);
+        let known = progress.newest.map_or(0, |sent| sent.end);
+        if low + self.mss <= known.min(high) && self.rack.newest.1 > low + self.mss && progress.acked > 0 {
+            let distance = ((self.rack.newest.1 - low) / self.mss) as u32;
+            if distance > self.duplicate_threshold {
+                self.duplicate_threshold = distance.min(REORDERING_MAX);
+            }
+            if distance > 1 && self.board.sacked + self.board.lost > 0 {
+                self.rack.reordering_seen = true;
+            }
+        }
+    }
+
+    /// RFC 8985 §6.2 steps 1 and 2.
+    fn rack_advance(&mut self, progress: &Progress, now: Instant) {
+        let Some(newest) = progress.newest else { return };
+        let rtt = now.since(newest.at);
+        // Too soon to be the answer to a retransmission.
+        if newest.retransmissions > 0 && self.flight.min_rtt.get().is_some_and(|least| rtt < least) {
+            return;
+        }
+        self.rack.advanced = true;
+        self.rack.rtt = rtt;
+        self.rack.newest = self.rack.newest.max((newest.at, newest.end));
+    }
+
+    /// What an acknowledgement says about a tail loss probe (RFC 8985 §7.4).
+    fn probe_answered(
+        &mut self,
+        acknowledged: u64,
+        advanced: bool,
+        facts: AckFacts,
+        sacked: bool,
+        duplicate_told: bool,
+        now: Instant,
+    ) {
+        let Some(probe) = self.probe else { return };
+        if acknowledged < probe.high {
+            return;
+        }
+        if !probe.repeats || duplicate_told {
+            self.probe = None;
+        } else if acknowledged > probe.high {
+            // The probe repaired a loss: that is congestion all the same.
+            self.begin_reduction(now);
+            self.window.cwnd = self.window.ssthresh.min(self.window.cwnd).max(1);
+            self.repair = Repair::Open;
+            self.control.phase(now, Phase::Open, &mut self.window);
+        } else if !advanced && !facts.data && !facts.window_changed && !sacked {
+            self.probe = None;
+        }
+    }
+
+    /// An acknowledgement out of the ordinary.
+    #[allow(clippy::too_many_arguments)]
+    fn alert(
+        &mut self,
+        before: u64,
+        duplicates: u32,
+        advanced: bool,
+        echo: bool,
+        progress: &Progress,
+        timer_set: &mut bool,
+        output: &mut Output<'_>,
+    ) -> Resend {
+        let now = output.now;
+        if echo {
+            self.undo.marker = None;
+        }
+        if self.board.is_empty() {
+            self.board.sacked = 0;
+        }
+        // Is the repair over?
+        if self.repair != Repair::Open && self.una >= self.high {
+            match self.repair {
+                Repair::Reducing if self.una > self.high => self.end_reduction(now),
+                Repair::Recovery => {
+                    if !self.sack {
+                        self.board.sacked = 0;
+                    }
+                    self.try_undo(progress, now);
+                    // RFC 6582 §3.2 step 3: without SACK, wait for something above, or late duplicates start it again.
+                    if self.una == self.high && !self.sack && !self.board.is_empty() {
+                        return Resend::Nothing;
+                    }
+                    self.end_reduction(now);
+                }
+                _ => {}
+            }
+        }
+        match self.repair {
+            Repair::Recovery => {
+                if !advanced {
+                    self.count_duplicates(duplicates, progress);
+                } else if !self.sack && self.settings.recovery != Recovery::NewReno {
+                    // Reno: the first new acknowledgement ends it (RFC 2581 §3.2 step 5).
+                    self.board.sacked = 0;
+                    self.end_reduction(now);
+                    return Resend::Nothing;
+                }
+                self.find_losses(advanced, timer_set, now);
+                Resend::Lost
+            }
+            Repair::Loss => {
+                let resend = self.after_timeout(before, duplicates, advanced, progress, now);
+                let retransmitted = self.board.retransmitted;
+                self.find_losses(advanced, timer_set, now);
+                if self.repair != Repair::Open && self.board.retransmitted >= retransmitted {
+                    return resend;
+                }
+                if self.board.lost == 0 || !self.may_recover() {
+                    self.keep_open(now);
+                    return resend;
+                }
+                if self.repair == Repair::Open {
+                    self.begin_recovery(echo, now);
+                }
+                Resend::Lost
+            }
+            _ => {
+                if !self.sack {
+                    if advanced {
+                        self.board.sacked = 0;
+                    }
+                    self.count_duplicates(duplicates, progress);
+                }
+                if self.repair <= Repair::Disorder {
+                    self.try_undo_by_duplicates(now);
+                }
+                self.find_losses(advanced, timer_set, now);
+                if self.board.lost == 0 || !self.may_recover() {
+                    if echo && self.repair != Repair::Reducing {
+                        self.begin_reduction(now);
+                        self.repair = Repair::Reducing;
+                        self.control.phase(now, Phase::Recovery, &mut self.window);
+                        self.cwr_to_send = true;
+                    }
+                    self.keep_open(now);
+                    return Resend::Lost;
+                }
+                if !self.sack && self.settings.recovery == Recovery::Tahoe {
+                    self.slow_start_from_loss(now);
+                } else {
+                    self.begin_recovery(echo, now);
+                }
+                Resend::Lost
+            }
+        }
+    }
+
+    /// Repairs before a time-out are allowed.
+    fn may_recover(&self) -> bool {
+        self.settings.fast_retransmit
+    }
+
+    /// Without SACK: a duplicate acknowledgement stands for a segment that arrived.
+    fn count_duplicates(&mut self, duplicates: u32, _progress: &Progress) {
+        if self.sack || duplicates == 0 {
+            return;
+        }
+        let out = self.board.out();
+        let holes = self.board.lost.clamp(1, out.max(1));
+        self.board.sacked = (self.board.sacked + duplicates).min(out.saturating_sub(holes));
+        self.flight.delivered += u64::from(duplicates);
+    }
+
+    /// Marks what must be held to be lost.
+    fn find_losses(&mut self, advanced: bool, timer_set: &mut bool, now: Instant) {
+        if self.board.is_empty() || !self.settings.fast_retransmit && self.repair < Repair::Recovery {
+            return;
+        }
+        if !self.sack {
+            let enough = self.repair < Repair::Recovery && self.board.sacked >= self.duplicate_threshold;
+            if enough || (self.repair == Repair::Recovery && advanced) {
+                self.flight.lost += u64::from(self.board.mark_head_lost());
+            }
+        } else if self.settings.rack {
+            if std::mem::take(&mut self.rack.advanced) {
+                *timer_set |= self.rack_detect(now);
+            }
+        } else {
+            let marked = self.board.mark_below_sacked(self.duplicate_threshold, self.next);
+            self.flight.lost += u64::from(marked);
+        }
+    }
+
+    /// RFC 8985 §6.2 step 5; whether the reordering timer was set.
+    pub(super) fn rack_detect(&mut self, now: Instant) -> bool {
+        let patience = self.rack.rtt + self.reordering_window();
+        let (marked, _again, next) = self.board.mark_overdue(self.rack.newest, now, patience);
+        self.flight.lost += u64::from(marked);
+        if let Some(due) = next {
+            self.timer = Some((Timer::Reordering, (due + Duration::from_millis(2)).min(now + self.rto.rto())));
+            return true;
+        }
+        false
+    }
+
+    /// RFC 8985 §6.2 step 4.
+    fn reordering_window(&self) -> Duration {
+        if !self.rack.reordering_seen
+            && (self.repair >= Repair::Recovery || self.board.sacked >= self.duplicate_threshold)
+        {
+            return Duration::ZERO;
+        }
+        let least = self.flight.min_rtt.get().unwrap_or_default();
+        Duration { ns: least.ns / 4 * u64::from(self.rack.steps) }.min(self.rto.smoothed())
+    }
+
+    /// A loss, or an ECN echo: the threshold falls, and the window will.
+    pub(super) fn begin_reduction(&mut self, now: Instant) {
+        self.high = self.next;
+        self.probe = None;
+        self.window.credit = 0;
+        self.prr = Prr { delivered: 0, sent: 0, window_before: self.window.cwnd };
+        self.window.ssthresh = self.control.ssthresh(now, &self.window);
+    }
+
+    fn begin_recovery(&mut self, echo: bool, now: Instant) {
+        let reducing = self.repair == Repair::Reducing;
+        self.undo = Undo {
+            marker: (!echo && !reducing).then_some(self.una),
+            retransmissions: 0,
+            ssthresh: self.current_threshold(),
+            window: self.window.cwnd,
+        };
+        if !reducing {
+            self.begin_reduction(now);
+            self.cwr_to_send = self.ecn;
+        }
+        self.high = self.next;
+        self.repair = Repair::Recovery;
+        self.control.phase(now, Phase::Recovery, &mut self.window);
+        if !self.settings.proportional_rate_reduction && !self.control.paces() {
+            // RFC 6675 §5 step 4.2, RFC 5681 §3.2 step 2 (the segments that left the network are not counted in flight).
+            self.window.cwnd = self.window.ssthresh;
+        }
+    }
+
+    /// Tahoe: slow start again from the first lost segment.
+    fn slow_start_from_loss(&mut self, now: Instant) {
+        self.begin_reduction(now);
+        self.flight.lost += u64::from(self.board.mark_lost_if(|_, _| true));
+        self.board.sacked = 0;
+        self.window.cwnd = 1;
+        self.repair = Repair::Loss;
+        self.frto = false;
+        self.undo.marker = None;
+        self.control.phase(now, Phase::Loss, &mut self.window);
+    }
+
+    fn end_reduction(&mut self, now: Instant) {
+        if !self.control.paces() && self.window.ssthresh < u32::MAX {
+            self.window.cwnd = self.window.ssthresh;
+        }
+        self.repair = Repair::Open;
+        self.control.phase(now, Phase::Open, &mut self.window);
+    }
+
+    /// RFC 6937 §3, with the slow-start reduction bound while acknowledgements advance and nothing more is lost.
+    fn reduce(&mut self, delivered: u32, newly_lost: u32, advanced: bool) {
+        if delivered == 0 || self.prr.window_before == 0 || !self.settings.proportional_rate_reduction {
+            return;
+        }
+        self.prr.delivered += delivered;
+        let in_flight = self.board.in_flight();
+        let threshold = self.window.ssthresh;
+        let mut allowed = if in_flight > threshold {
+            let share = (u64::from(threshold) * u64::from(self.prr.delivered) + u64::from(self.prr.window_before) - 1)
+                / u64::from(self.prr.window_before);
+            (share as u32).saturating_sub(self.prr.sent)
+        } else {
+            let mut allowed = self.prr.delivered.saturating_sub(self.prr.sent).max(delivered);
+            if advanced && newly_lost == 0 {
+                allowed += 1;
+            }
+            allowed.min(threshold - in_flight)
+        };
+        // The first retransmission goes whatever the sums say.
+        if self.prr.sent == 0 {
+            allowed = allowed.max(1);
+        }
+        self.window.cwnd = (in_flight + allowed).max(1);
+    }
+
+    /// The threshold that a reduction leaves (Linux's tcp_current_ssthresh).
+    pub(super) fn current_threshold(&self) -> u32 {
+        if matches!(self.repair, Repair::Reducing | Repair::Recovery) {
+            return self.window.ssthresh;
+        }
+        self.window.ssthresh.max(self.window.cwnd / 2 + self.window.cwnd / 4)
+    }
+
+    /// Open, or Disorder while something is missing.
+    fn keep_open(&mut self, _now: Instant) {
+        if self.repair > Repair::Disorder {
+            return;
+        }
+        let missing = self.board.sacked > 0 || self.board.lost > 0 || self.board.any_retransmitted();
+        self.repair = if missing { Repair::Disorder } else { Repair::Open };
+        if missing {
+            self.high = self.next;
+        }
+    }
+
+    /// After a time-out: F-RTO (RFC 5682 §3.1), else slow start through what was lost.
+    fn after_timeout(
+        &mut self,
+        before: u64,
+        duplicates: u32,
+        advanced: bool,
+        progress: &Progress,
+        now: Instant,
+    ) -> Resend {
+        let recovered = self.una >= self.high;
+        if (advanced || progress.delivered > 0) && self.undo_loss(false, progress, before, now) {
+            return Resend::Nothing;
+        }
+        if self.frto {
+            // Step 3b: a segment sent once was acknowledged, so the time-out came too early.
+            if progress.original_delivered && self.undo_loss(true, progress, before, now) {
+                return Resend::Nothing;
+            }
+            if self.next > self.high {
+                if progress.delivered > progress.acked || duplicates > 0 {
+                    self.frto = false;
+                }
+            } else if advanced && !recovered {
+                self.high = self.next;
+                if self.next < self.queue.end() && self.peer_edge > self.next {
+                    return Resend::New;
+                }
+                self.frto = false;
+            }
+        }
+        if recovered {
+            self.board.sacked = if self.sack { self.board.sacked } else { 0 };
+            if self.una == self.high && !self.sack && !self.board.is_empty() {
+                return Resend::Lost;
+            }
+            self.undo.marker = None;
+            self.repair = Repair::Open;
+            self.control.phase(now, Phase::Open, &mut self.window);
+            return Resend::Lost;
+        }
+        if !self.sack {
+            if advanced {
+                self.board.sacked = 0;
+            } else if self.next > self.high {
+                self.count_duplicates(duplicates, progress);
+            }
+        }
+        Resend::Lost
+    }
+
+    /// The time-out turns out to have been too early.
+    fn undo_loss(&mut self, surely: bool, progress: &Progress, _before: u64, now: Instant) -> bool {
+        if self.undo.marker.is_none() || !(surely || self.was_needless(progress)) {
+            return false;
+        }
+        self.take_back();
+        self.board.forget_losses();
+        if surely {
+            self.retransmissions = 0;
+        }
+        if surely || self.sack {
+            self.repair = Repair::Open;
+            self.control.phase(now, Phase::Open, &mut self.window);
+            self.frto = false;
+        }
+        true
+    }
+
+    /// All retransmissions were needless: told by duplicates (RFC 3708).
+    fn was_needless(&self, progress: &Progress) -> bool {
+        let _ = progress;
+        self.undo.retransmissions == 0 && self.retransmitted_total > 0
+    }
+
+    fn try_undo(&mut self, progress: &Progress, _now: Instant) {
+        if self.undo.marker.is_some() && self.was_needless(progress) {
+            self.take_back();
+        }
+        self.undo.marker = None;
+    }
+
+    fn try_undo_by_duplicates(&mut self, now: Instant) {
+        if self.undo.marker.is_some() && self.undo.retransmissions == 0 && self.retransmitted_total > 0 {
+            self.take_back();
+            if self.repair > Repair::Disorder {
+                self.repair = Repair::Open;
+                self.control.phase(now, Phase::Open, &mut self.window);
+            }
+        }
+    }
+
+    fn take_back(&mut self) {
+        self.window.cwnd = self.control.undo(&self.window, self.undo.window);
+        if self.undo.ssthresh > self.window.ssthresh {
+            self.window.ssthresh = self.undo.ssthresh;
+        }
+        self.undo.marker = None;
+    }
+
+    /// The retransmission timer has fired: everything unacknowledged is lost (Linux's tcp_enter_loss).
+    pub(super) fn enter_loss(&mut self, now: Instant) {
+        let fresh = self.repair < Repair::Recovery;
+        // RACK keeps what was sent too recently to be judged.
+        let judge = self.settings.rack && self.sack && self.rack.rtt > Duration::ZERO;
+        let rtt = self.rack.rtt;
+        if self.board.head().is_some_and(|head| head.sacked) {
+            self.board.forget_sacks();
+        }
+        if !self.sack {
+            self.board.sacked = 0;
+        }
+        let marked = self.board.mark_lost_if(|index, sent| !(index > 0 && judge && sent.at + rtt > now));
+        self.flight.lost += u64::from(marked);
+        let again = self.repair == Repair::Loss && self.retransmissions == 0;
+        if self.repair <= Repair::Disorder || self.high <= self.una || again {
+            self.undo = Undo {
+                marker: Some(self.una),
+                retransmissions: 0,
+                ssthresh: self.current_threshold(),
+                window: self.window.cwnd,
+            };
+            self.prr.window_before = self.window.cwnd;
+            self.window.ssthresh = self.control.ssthresh(now, &self.window);
+            self.control.phase(now, Phase::Loss, &mut self.window);
+        }
+        self.window.cwnd = self.board.in_flight() + 1;
+        self.window.credit = 0;
+        self.repair = Repair::Loss;
+        self.high = self.next;
+        self.probe = None;
+        self.cwr_to_send = self.ecn;
+        self.frto = self.settings.frto && (fresh || self.retransmissions > 0);
+    }
+
+    /// Losses that the reordering timer found (RFC 8985 §6.3).
+    pub(super) fn losses_found_by_timer(&mut self, output: &mut Output<'_>) {
+        let before = self.board.in_flight();
+        self.rack_detect(output.now);
+        if self.board.in_flight() != before {
+            if self.repair != Repair::Recovery {
+                self.begin_recovery(false, output.now);
+                if !self.control.paces() {
+                    self.reduce(1, 1, false);
+                }
+            }
+            self.retransmit_lost(output);
+        }
+    }
+
+    /// Sends lost segments again, as far as the window allows.
+    pub(super) fn retransmit_lost(&mut self, output: &mut Output<'_>) {
+        while self.in_flight() < self.window.cwnd && !self.is_paced(output.now) {
+            let Some(index) = self.board.next_repair() else { break };
+            self.send_again(index, output);
+            if matches!(self.repair, Repair::Reducing | Repair::Recovery) {
+                self.prr.sent += 1;
+            }
+            if index == 0 && !matches!(self.timer, Some((Timer::Reordering, _))) {
+                self.restart_retransmission_timer(output.now);
+            }
+        }
+    }
+
+    /// A selective acknowledgement restarts the timer only if it tells of something sent after the head was.
+    fn sack_moves_timer(&self, progress: &Progress, _now: Instant) -> bool {
+        match (progress.newest_sacked, self.board.head()) {
+            (Some(at), Some(head)) => at < head.at,
+            _ => false,
+        }
+    }
+
+    /// Before the first segment after a silence.
+    pub(super) fn before_first(&mut self, now: Instant) {
+        let idle = now.since(self.last_sent);
+        let rto = self.rto.rto();
+        // RFC 5681 §4.1; Linux halves once for each time-out that passed.
+        if self.settings.slow_start_after_idle && idle > rto && !self.control.paces() && self.una > 1 {
+            self.window.ssthresh = self.current_threshold();
+            let restart = self.settings.initial_window.min(self.window.cwnd);
+            let mut left = idle.ns;
+            while left > rto.ns && self.window.cwnd > restart {
+                left -= rto.ns;
+                self.window.cwnd /= 2;
+            }
+            self.window.cwnd = self.window.cwnd.max(restart);
+            self.flight.used = 0;
+            self.flight.used_since = now;
+        }
+        self.control.restart(now, &mut self.window);
+    }
+
+    /// After sending: whether the congestion window was what limited it (RFC 7661; Linux's tcp_cwnd_validate).
+    pub(super) fn note_usage(&mut self, sent: u32, limited: bool, now: Instant) {
+        let limited = limited || self.in_flight() >= self.window.cwnd;
+        if sent == 0 && !limited {
+            return;
+        }
+        let out = self.board.out();
+        let flight: &mut Flight = &mut self.flight;
+        if self.una >= flight.usage_until || limited || out > flight.most_out {
+            flight.window_limited = limited;
+            flight.most_out = out;
+            flight.usage_until = self.next;
+        }
+        if self.is_window_limited() {
+            self.flight.used = 0;
+            self.flight.used_since = now;
+            return;
+        }
+        self.flight.used = self.flight.used.max(out);
+        let long = now.since(self.flight.used_since) >= self.rto.rto();
+        if self.settings.slow_start_after_idle && long && !self.control.paces() {
+            // RFC 2861 §3: a window that is not used decays.
+            let used = self.flight.used.max(self.settings.initial_window);
+            let has_more = self.queue.end() > self.next;
+            if self.repair == Repair::Open && !has_more && used < self.window.cwnd {
+                self.window.ssthresh = self.current_threshold();
+                self.window.cwnd = (self.window.cwnd + used) / 2;
+            }
+            self.flight.used = 0;
+            self.flight.used_since = now;
+        }
+    }
+
+    fn is_window_limited(&self) -> bool {
+        self.flight.window_limited || (self.window.in_slow_start() && self.window.cwnd < 2 * self.flight.most_out)
+    }
+
+    /// A delivery-rate sample (draft-cheng-iccrg-delivery-rate-estimation §3.3).
+    fn delivery(&mut self, progress: &Progress, now: Instant) -> Delivery {
+        self.flight.delivered += u64::from(progress.delivered);
+        let total = self.flight.delivered;
+        if self.flight.app_limited_until > 0 && total > self.flight.app_limited_until {
+            self.flight.app_limited_until = 0;
+        }
+        let mut sample = Delivery { total, ..Delivery::default() };
+        if progress.delivered > 0 {
+            let before = std::mem::replace(&mut self.flight.delivered_at, now);
+            let _ = before;
+        }
+        let Some(newest) = progress.newest else { return sample };
+        self.flight.started = newest.at;
+        let sending = newest.at.since(newest.flight_started);
+        let acknowledging = now.since(newest.delivered_at);
+        sample.prior = Some(newest.delivered);
+        sample.segments = (total - newest.delivered) as u32;
+        sample.interval = sending.max(acknowledging);
+        sample.app_limited = newest.app_limited;
+        if sample.interval < self.flight.min_rtt.get().unwrap_or_default() || sample.interval == Duration::ZERO {
+            sample.prior = None;
+            return sample;
+        }
+        let bits = u128::from(sample.segments) * u128::from(self.mss) * 8;
+        let bps = bits * 1_000_000_000 / u128::from(sample.interval.ns);
+        let rate = BitRate { bps: u64::try_from(bps).unwrap_or(u64::MAX) };
+        if !sample.app_limited || rate > self.flight.rate {
+            self.flight.rate = rate;
+        }
+        sample
+    }
+}
