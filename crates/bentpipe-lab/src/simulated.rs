@@ -20,7 +20,7 @@ use bentpipe_link::flow::FlowFacts;
 use bentpipe_link::problem::{KeyProblem, Problem};
 use bentpipe_link::stack::TcpConfig;
 use bentpipe_link::topology::Plan;
-use bentpipe_sim::network::{ConnectionView, Network, NetworkError, Setup};
+use bentpipe_sim::network::{ConnectionView, Halt, Network, NetworkError, Setup};
 use capture::Capture;
 use std::io;
 use std::path::PathBuf;
@@ -70,17 +70,19 @@ pub fn check(scenario: &Scenario, skip_live: bool) -> Result<Vec<String>, Proble
                 left_out.push(what);
             }
         }
-        Network::<Box<dyn App>>::new(&setup(scenario, case)).map_err(|error| {
-            let lead = if scenario.cases.len() > 1 { format!("case {:?}: ", case.name) } else { String::new() };
-            Problem {
-                source_name: scenario.source_name.clone(),
-                line: None,
-                key: String::new(),
-                message: format!("{lead}{error}"),
-            }
-        })?;
+        Network::<Box<dyn App>>::new(&setup(scenario, case)).map_err(|error| place(scenario, case, error))?;
     }
     Ok(left_out)
+}
+
+/// Where in the file a network that cannot be simulated is asked for.
+fn place(scenario: &Scenario, case: &Case, error: NetworkError) -> Problem {
+    let lead = if scenario.cases.len() > 1 { format!("case {:?}: ", case.name) } else { String::new() };
+    let (key, message) = match error {
+        NetworkError::Tcp { site, key, message } => (format!("hosts.{site}.tcp.{key}"), message),
+        other => (String::new(), other.to_string()),
+    };
+    KeyProblem::new(key, format!("{lead}{message}")).within(&scenario.source_name, &scenario.text)
 }
 
 /// Runs every case. `stop` ends the run early; what was measured by then is in the record.
@@ -128,7 +130,10 @@ fn run_case(
     let mut schedule = Schedule::start(case, scenario.seed, options.skip_live, &mut world)?;
     schedule.drive(&mut world, stop, progress);
     let Ended { workloads, mut notes } = schedule.finish(&mut world);
-    let VirtualWorld { network, mut samples, .. } = world;
+    let VirtualWorld { mut network, mut samples, .. } = world;
+    let end = network.now();
+    // The links' counters are as of now once nothing is left to do now.
+    while network.run_until(end) == Halt::ProgramDone {}
     samples.take(&network);
     let (link_samples, tcp_samples, all_followed) = samples.finish(network.plan());
     if !all_followed {
@@ -145,7 +150,6 @@ fn run_case(
         notes.extend(left_out);
     }
     let connections = Connections::of(&network);
-    let end = network.now();
     let links = case.links.iter().zip(network.links()).zip(&link_samples);
     Ok(CaseRecord {
         name: case.name.clone(),

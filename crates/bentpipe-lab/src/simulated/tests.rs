@@ -48,6 +48,9 @@ fn a_network_that_cannot_be_is_refused_at_once() {
     let bridge = TRANSFERS.replace("[hosts.pc.tcp]", "[hosts.pc]\nrole = 'bridge'\n[hosts.pc.tcp]");
     let told = check(&scenario(&bridge), false).unwrap_err().to_string();
     assert!(told.starts_with("s.toml: case \"Clean!\": ") && told.contains("bridge"), "{told}");
+    let unknown = TRANSFERS.replace("preset = 'windows-95'", "congestion_control = 'vegas-9'");
+    let told = check(&scenario(&unknown), false).unwrap_err().to_string();
+    assert!(told.starts_with("s.toml:7: hosts.pc.tcp.congestion_control: case \"Clean!\": "), "{told}");
 }
 
 #[test]
