@@ -9,6 +9,7 @@ use crate::lateness::LatenessRecorder;
 use crate::pcap::PcapSink;
 use crate::port::{BATCH, BatchSender, ETHERNET_HEADER, PacketPort};
 use crate::tap::Tap;
+use bentpipe_link::direction::Sample;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_link::packet::{Buffer, Content, Packet, Pool};
@@ -103,25 +104,6 @@ impl PumpControl {
     pub fn progress(&self) -> Vec<LinkProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-}
-
-/// A direction's state at one time.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample {
-    /// When.
-    pub at: Instant,
-    /// Bytes waiting.
-    pub queue_bytes: u64,
-    /// Packets dropped so far.
-    pub dropped_packets: u64,
-    /// Packets discarded for bit errors so far.
-    pub damaged_packets: u64,
-    /// Bits inverted so far.
-    pub bit_errors: u64,
-    /// Bits sent so far, framing included.
-    pub link_bits: u64,
-    /// Bytes delivered so far.
-    pub delivered_bytes: u64,
 }
 
 /// Samples tell the state of the links this long ago.
@@ -491,23 +473,9 @@ impl Pump {
             state.link.wake(settled);
             let mut link = LinkProgress { up: state.link.circuit().is_none_or(|c| c.is_up()), ..Default::default() };
             for (n, direction) in state.link.directions().iter().enumerate() {
-                let sender = direction.sender_counters();
-                let mut sample = Sample {
-                    at: now,
-                    queue_bytes: sender.queue_bytes,
-                    dropped_packets: sender.dropped_packets,
-                    damaged_packets: 0,
-                    bit_errors: 0,
-                    link_bits: sender.link_bits,
-                    delivered_bytes: 0,
-                };
-                for receiver in direction.receiver_counters() {
-                    sample.damaged_packets += receiver.damaged_packets;
-                    sample.bit_errors += receiver.bit_errors;
-                    sample.delivered_bytes += receiver.delivered_bytes;
-                    let packets = if n == 0 { &mut link.forward_packets } else { &mut link.return_packets };
-                    *packets += receiver.delivered_packets;
-                }
+                let sample = direction.sample(now);
+                let packets = if n == 0 { &mut link.forward_packets } else { &mut link.return_packets };
+                *packets += direction.receiver_counters().map(|receiver| receiver.delivered_packets).sum::<u64>();
                 let bytes = if n == 0 { &mut link.forward_bytes } else { &mut link.return_bytes };
                 *bytes += sample.delivered_bytes;
                 state.samples[n].push(sample);

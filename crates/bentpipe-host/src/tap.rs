@@ -6,6 +6,7 @@
 //! has more in flight than the lower of the two.
 
 use crate::headers::{TcpView, flag, set_window, set_window_scale, syn_options, tcp};
+use bentpipe_link::flow::FlowFacts;
 use bentpipe_link::time::Instant;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -33,36 +34,8 @@ pub struct Tap {
 /// One connection: what the host sent, and what it needs to know of the peer.
 #[derive(Clone, Debug, Default)]
 pub struct Connection {
-    /// When the host's first packet passed.
-    pub start: Instant,
-    /// When its last packet passed.
-    pub end: Instant,
-    /// MSS the host offered.
-    pub mss: Option<u16>,
-    /// Window scale the host's SYN showed on the wire.
-    pub window_scale: Option<u8>,
-    /// SACK offered.
-    pub sack: bool,
-    /// Timestamps offered.
-    pub timestamps: bool,
-    /// Largest window the host advertised, after the limit, in bytes.
-    pub window_max: u64,
-    /// Segments with data the host sent.
-    pub data_segments: u64,
-    /// Their bytes.
-    pub data_bytes: u64,
-    /// Bytes of them sent before.
-    pub repeated_bytes: u64,
-    /// Segments with new data before the first acknowledgement of data.
-    pub initial_burst: u64,
-    /// Acknowledgements without data the host sent.
-    pub pure_acks: u64,
-    /// Segments with data that reached the host.
-    pub segments_received: u64,
-    /// Most data bytes the host had sent and not seen acknowledged.
-    pub in_flight_max: u64,
-    /// The host opened it (its SYN offers what it would; an answer offers only what was asked).
-    pub active: bool,
+    /// What the host showed on the wire; windows after the port's limit.
+    pub facts: FlowFacts,
     /// Window scale of the host's kernel, before the port lowered it.
     offered_scale: Option<u8>,
     peer_mss: Option<u16>,
@@ -77,10 +50,14 @@ pub struct Connection {
 }
 
 impl Connection {
+    fn starting(now: Instant) -> Connection {
+        Connection { facts: FlowFacts { start: now, ..FlowFacts::default() }, ..Connection::default() }
+    }
+
     /// The shifts of the host's own window fields: as its kernel means them, as the wire shows them. Scaling is in force
     /// once both ends have offered it (RFC 7323 §2.2).
     fn own_shifts(&self) -> (u8, u8) {
-        match (self.offered_scale, self.window_scale, self.peer_scale) {
+        match (self.offered_scale, self.facts.window_scale, self.peer_scale) {
             (Some(meant), Some(shown), Some(_)) => (meant, shown),
             _ => (0, 0),
         }
@@ -96,9 +73,9 @@ impl Connection {
 
     /// Data bytes of a full segment, as far as the SYNs told.
     fn segment_bytes(&self) -> u64 {
-        let mss = [self.mss, self.peer_mss].into_iter().flatten().min().unwrap_or(MSS_USUAL);
+        let mss = [self.facts.mss, self.peer_mss].into_iter().flatten().min().unwrap_or(MSS_USUAL);
         // Ten bytes of timestamps, padded to words, in every segment (RFC 7323 §3).
-        let timestamps = if self.timestamps && self.peer_timestamps { 12 } else { 0 };
+        let timestamps = if self.facts.timestamps && self.peer_timestamps { 12 } else { 0 };
         u64::from(mss).saturating_sub(timestamps).max(1)
     }
 
@@ -134,17 +111,17 @@ impl Tap {
             limit_window(frame, &view, (0, 0), limit);
             return;
         };
-        connection.end = now;
+        connection.facts.end = now;
         let syn = view.flags & flag::SYN != 0;
         if syn {
             let options = syn_options(frame, &view);
             connection.syn_seen = true;
-            connection.mss = options.mss;
+            connection.facts.mss = options.mss;
             connection.offered_scale = options.window_scale;
-            connection.window_scale = lower_scale(frame, &view, options.window_scale, limit);
-            connection.sack = options.sack;
-            connection.timestamps = options.timestamps;
-            connection.active = view.flags & flag::ACK == 0;
+            connection.facts.window_scale = lower_scale(frame, &view, options.window_scale, limit);
+            connection.facts.sack = options.sack;
+            connection.facts.timestamps = options.timestamps;
+            connection.facts.active = view.flags & flag::ACK == 0;
             connection.first_sequence = view.sequence.wrapping_add(1);
             connection.acknowledged = connection.first_sequence;
             connection.next_sequence = Some(connection.first_sequence);
@@ -154,31 +131,31 @@ impl Tap {
         let limit = limit.map(|limit| connection.whole_segments(limit));
         let window = limit_window(frame, &view, shifts, limit);
         if view.flags & flag::RST == 0 {
-            connection.window_max = connection.window_max.max(window);
+            connection.facts.window_max = connection.facts.window_max.max(window);
         }
         if view.data_bytes > 0 {
             let data = view.data_bytes as u64;
-            connection.data_segments += 1;
-            connection.data_bytes += data;
+            connection.facts.data_segments += 1;
+            connection.facts.data_bytes += data;
             let end = view.sequence.wrapping_add(view.data_bytes as u32);
             let next = connection.next_sequence.get_or_insert(view.sequence);
             let ahead = end.wrapping_sub(*next);
             let is_new = ahead > 0 && ahead <= u32::MAX / 2;
             if is_new {
-                connection.repeated_bytes += data.saturating_sub(u64::from(ahead));
+                connection.facts.repeated_bytes += data.saturating_sub(u64::from(ahead));
                 *next = end;
             } else {
-                connection.repeated_bytes += data;
+                connection.facts.repeated_bytes += data;
             }
             let in_flight = connection.next_sequence.unwrap_or(end).wrapping_sub(connection.acknowledged);
             if connection.syn_seen && in_flight < u32::MAX / 2 {
-                connection.in_flight_max = connection.in_flight_max.max(u64::from(in_flight));
+                connection.facts.in_flight_max = connection.facts.in_flight_max.max(u64::from(in_flight));
             }
             if is_new && !connection.data_acknowledged {
-                connection.initial_burst += 1;
+                connection.facts.initial_burst += 1;
             }
         } else if view.flags & (flag::SYN | flag::FIN | flag::RST) == 0 && view.flags & flag::ACK != 0 {
-            connection.pure_acks += 1;
+            connection.facts.pure_acks += 1;
         }
     }
 
@@ -204,9 +181,9 @@ impl Tap {
             connection.peer_timestamps = options.timestamps;
         }
         if view.data_bytes > 0 {
-            connection.segments_received += 1;
+            connection.facts.segments_received += 1;
         }
-        if view.flags & flag::ACK != 0 && connection.data_segments > 0 {
+        if view.flags & flag::ACK != 0 && connection.facts.data_segments > 0 {
             let progress = view.acknowledgement.wrapping_sub(connection.acknowledged);
             if progress > 0 && progress < u32::MAX / 2 {
                 connection.acknowledged = view.acknowledgement;
@@ -227,7 +204,7 @@ impl Tap {
         if self.connections.len() >= FLOWS_MAX && !self.connections.contains_key(&key) {
             return None;
         }
-        Some(self.connections.entry(key).or_insert_with(|| Connection { start: now, ..Connection::default() }))
+        Some(self.connections.entry(key).or_insert_with(|| Connection::starting(now)))
     }
 }
 

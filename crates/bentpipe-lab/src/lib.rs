@@ -1,6 +1,11 @@
 //! Scenario → run → record → report.
 
+mod collect;
 pub mod live;
 pub mod record;
 pub mod report;
 pub mod scenario;
+mod schedule;
+pub mod simulated;
+
+pub use schedule::Progress;

@@ -19,11 +19,12 @@ pub struct Record {
     pub version: u32,
     /// Version of bentpipe that wrote the file.
     pub bentpipe: String,
-    /// Wall-clock start of the run, RFC 3339.
+    /// Wall-clock start of a live run, RFC 3339. Empty for a virtual run: it happens at no time and on any machine, and
+    /// two runs of the same scenario leave the same record.
     pub created: String,
     /// `live` (real packets, wall clock) or `virtual` (simulated).
     pub mode: String,
-    /// Where the run happened.
+    /// Where a live run happened. Empty for a virtual run.
     pub machine: Machine,
     /// The scenario's title.
     pub title: String,
@@ -41,6 +42,9 @@ pub struct Record {
     /// The run was stopped by a signal; what had been measured is here.
     #[serde(default)]
     pub interrupted: bool,
+    /// What a virtual run left out because only a live run can run commands.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// One per case, in order; a scenario without cases has one.
     pub cases: Vec<CaseRecord>,
 }
@@ -74,10 +78,10 @@ pub struct CaseRecord {
     /// How late packets left the emulator. Absent in virtual time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Lateness>,
-    /// Samples of the kernel's TCP state (as `ss -ti` shows it).
+    /// Samples of the kernel's TCP state (as `ss -ti` shows it), or of the simulated hosts' in a virtual run.
     #[serde(default)]
     pub tcp_samples: Vec<TcpFlowSamples>,
-    /// TCP connections as seen on the wire at the emulator's ports.
+    /// TCP connections as seen on the wire at the sites' ports.
     #[serde(default)]
     pub flows: Vec<FlowRecord>,
     /// Things a reader must know (an assumption, a substitution, whose TCP faced the link).
@@ -104,7 +108,7 @@ pub struct Setting {
     pub name: String,
     /// What the scenario (or its preset) asked for.
     pub asked: String,
-    /// What the kernel reports it set; absent where the emulator's port holds the value.
+    /// What the kernel reports it set; absent where the emulator's port holds the value, and in virtual runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// What its packets showed; absent when nothing showed it.
@@ -309,10 +313,10 @@ pub struct Lateness {
     pub worst_hundred: Vec<(f64, f64)>,
 }
 
-/// The kernel's view of one TCP connection over time.
+/// Its host's view of one TCP connection over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TcpFlowSamples {
-    /// The site whose kernel was asked.
+    /// The site whose kernel (or simulated stack) was asked.
     pub host: String,
     /// `local address:port → remote address:port`.
     pub flow: String,

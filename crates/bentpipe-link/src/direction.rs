@@ -32,6 +32,25 @@ pub struct SenderCounters {
     pub sending_packets: u64,
 }
 
+/// A direction's state at one time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// When.
+    pub at: Instant,
+    /// Bytes waiting.
+    pub queue_bytes: u64,
+    /// Packets dropped so far.
+    pub dropped_packets: u64,
+    /// Packets discarded for bit errors so far.
+    pub damaged_packets: u64,
+    /// Bits inverted so far.
+    pub bit_errors: u64,
+    /// Bits sent so far, framing included.
+    pub link_bits: u64,
+    /// Bytes delivered so far.
+    pub delivered_bytes: u64,
+}
+
 /// A chain from one site to one or more others.
 #[derive(Debug)]
 pub struct Direction {
@@ -169,6 +188,27 @@ impl Direction {
     /// Counters of each receiver.
     pub fn receiver_counters(&self) -> impl Iterator<Item = MediumCounters> + '_ {
         self.media.iter().map(Medium::counters)
+    }
+
+    /// Where the direction stands at `now`, all receivers together.
+    #[must_use]
+    pub fn sample(&self, now: Instant) -> Sample {
+        let sender = self.sender_counters();
+        let mut sample = Sample {
+            at: now,
+            queue_bytes: sender.queue_bytes,
+            dropped_packets: sender.dropped_packets,
+            damaged_packets: 0,
+            bit_errors: 0,
+            link_bits: sender.link_bits,
+            delivered_bytes: 0,
+        };
+        for receiver in self.receiver_counters() {
+            sample.damaged_packets += receiver.damaged_packets;
+            sample.bit_errors += receiver.bit_errors;
+            sample.delivered_bytes += receiver.delivered_bytes;
+        }
+        sample
     }
 
     /// The ways to the receivers.

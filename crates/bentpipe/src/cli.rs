@@ -30,7 +30,7 @@ pub enum Command {
     Presets,
     /// Run a shell, or one command, behind a satellite link
     Shell(ShellArguments),
-    /// Run a scenario's workloads over real packets; leave a record and a report
+    /// Run a scenario's workloads over real packets or in virtual time; leave a record and a report
     Run(RunArguments),
     /// Write the report of a record again
     Report(ReportArguments),
@@ -98,7 +98,10 @@ pub struct ShellArguments {
     pub command: Vec<OsString>,
 }
 
-/// Run a scenario's workloads over real packets; leave a record and a report
+/// Run a scenario's workloads over real packets or in virtual time; leave a record and a report
+///
+/// With --virtual, simulated hosts do what the scenario asks, as fast as this machine computes it: nothing is real but the
+/// links' and workloads' code, no rights are needed, and two runs leave the same record, byte for byte.
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// The scenario
@@ -107,6 +110,12 @@ pub struct RunArguments {
     /// Folder for record.json and report.html; by default runs/NAME-DATE-TIME
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
+    /// Simulate in virtual time instead of moving real packets
+    #[arg(long = "virtual")]
+    pub virtual_time: bool,
+    /// With --virtual: leave out commands, which only a live run can run
+    #[arg(long, requires = "virtual_time")]
+    pub skip_live: bool,
     /// Override a key, such as 'links.sat.one_way_delay=250 ms' or 'workloads.image.bytes=1 MB'
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,

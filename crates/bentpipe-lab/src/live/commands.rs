@@ -1,5 +1,6 @@
 //! Programs that workloads and services run, with their output kept.
 
+use crate::collect::workloads::EndedCommand;
 use bentpipe_host::emulation::Emulation;
 use bentpipe_host::spawn::{CommandSpec, Output};
 use rustix::process::Signal;
@@ -26,21 +27,6 @@ pub struct RunningCommand {
     exit: Option<ExitStatus>,
     started: Instant,
     ended: Option<Instant>,
-}
-
-/// How a program ended.
-#[derive(Clone, Debug)]
-pub struct EndedCommand {
-    /// Its command line.
-    pub command: String,
-    /// Exit status, 128 + signal when it was killed.
-    pub exit: i32,
-    /// The same, if it ended before it was told to.
-    pub ended_by_itself: Option<i32>,
-    /// What it printed.
-    pub stdout: String,
-    /// What it printed as errors.
-    pub stderr: String,
 }
 
 impl RunningCommand {
@@ -79,13 +65,13 @@ impl RunningCommand {
     }
 
     /// How long the program has run, or ran.
-    #[must_use]
-    pub fn seconds(&self) -> f64 {
+    fn seconds(&self) -> f64 {
         self.ended.unwrap_or_else(Instant::now).duration_since(self.started).as_secs_f64()
     }
 
     /// Ends the program if need be (`end`) and says how it went.
     pub fn finish(mut self, end: bool) -> EndedCommand {
+        let seconds = self.seconds();
         let by_itself = self.has_ended();
         if end && !by_itself {
             self.terminate();
@@ -98,6 +84,7 @@ impl RunningCommand {
         let (stdout, stderr) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
         EndedCommand {
             command: std::mem::take(&mut self.command),
+            seconds,
             exit,
             ended_by_itself: by_itself.then_some(exit),
             stdout,

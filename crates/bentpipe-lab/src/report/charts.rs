@@ -53,7 +53,7 @@ pub fn workloads(case: &CaseRecord, id: &str) -> Vec<Chart> {
     for name in names {
         let mut lines: Vec<(String, &Series)> = all().filter(|(_, s)| s.name == name).collect();
         if name == "rtt" {
-            lines.extend(kernel(case, "srtt").into_iter().map(|(label, s)| (format!("srtt {label}"), s)));
+            lines.extend(sampled(case, "srtt").into_iter().map(|(label, s)| (format!("srtt {label}"), s)));
         }
         let title = match name {
             "rtt" => "Round-trip time".to_string(),
@@ -82,9 +82,9 @@ pub fn links(case: &CaseRecord, id: &str) -> Vec<Chart> {
     charts
 }
 
-/// The charts of TCP as the kernel sees it.
+/// The charts of TCP as its host sees it.
 pub fn tcp(case: &CaseRecord, id: &str) -> Vec<Chart> {
-    let lines = kernel(case, "cwnd");
+    let lines = sampled(case, "cwnd");
     chart(format!("{id}-tcp"), "TCP congestion window", true, id, case.seconds, &lines).into_iter().collect()
 }
 
@@ -248,8 +248,8 @@ fn of_direction<'a>(direction: &'a DirectionRecord, name: &'a str) -> impl Itera
     direction.series.iter().filter(move |s| s.name == name).map(move |s| (label.clone(), s))
 }
 
-/// The kernel's samples of one name, flows with the most samples first: of a page's many, the ones that last.
-fn kernel<'a>(case: &'a CaseRecord, name: &str) -> Vec<(String, &'a Series)> {
+/// The hosts' samples of one name, flows with the most samples first: of a page's many, the ones that last.
+fn sampled<'a>(case: &'a CaseRecord, name: &str) -> Vec<(String, &'a Series)> {
     let all = case.tcp_samples.iter().flat_map(|t| t.series.iter().map(move |s| (flow_label(t), s)));
     let mut lines: Vec<(String, &Series)> = all.filter(|(_, s)| s.name == name).collect();
     lines.sort_by_key(|(_, s)| std::cmp::Reverse(s.points.len()));

@@ -86,7 +86,7 @@ fn view(record: &Record) -> View {
             seconds: quantity::seconds(case.seconds),
             valid: case.validity.valid,
             reasons: case.validity.reasons.clone(),
-            sections: sections::of_case(case, &id),
+            sections: sections::of_case(case, &id, record.mode == "virtual"),
             id,
         }
     });
@@ -112,7 +112,7 @@ fn view(record: &Record) -> View {
 fn facts(record: &Record) -> Vec<(&'static str, String)> {
     let mode = match record.mode.as_str() {
         "live" => "live: real packets, wall clock",
-        "virtual" => "virtual: simulated",
+        "virtual" => "virtual: simulated packets, virtual time",
         other => other,
     };
     let facts = [("Run", moment(&record.created)), ("Mode", mode.to_string()), ("Seed", record.seed.to_string())];
@@ -131,8 +131,11 @@ fn provenance(record: &Record) -> Vec<(&'static str, String)> {
     let machine = &record.machine;
     let cores = quantity::counted(u64::from(machine.cores), "core");
     let user = if machine.privileged { "as root" } else { "in an own user namespace" };
+    // A virtual run gives the same figures on any machine.
+    let none = record.mode == "virtual" && machine.kernel.is_empty();
+    let machine = if none { String::new() } else { format!("{}, {cores}, run {user}", machine.kernel) };
     let facts = [
-        ("Machine", format!("{}, {cores}, run {user}", machine.kernel)),
+        ("Machine", machine),
         ("Bentpipe", record.bentpipe.clone()),
         ("Record", format!("{} version {}", record.format, record.version)),
         ("Seed", record.seed.to_string()),
@@ -145,6 +148,9 @@ fn run_again(record: &Record) -> String {
     let mut command = "bentpipe run".to_string();
     if record.mode == "virtual" {
         command.push_str(" --virtual");
+    }
+    if !record.left_out.is_empty() {
+        command.push_str(" --skip-live");
     }
     let file = if record.scenario_file.is_empty() { "FILE" } else { &record.scenario_file };
     format!("{command} {}", quoted(file))

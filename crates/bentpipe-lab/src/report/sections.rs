@@ -99,8 +99,8 @@ pub fn class(tone: Tone) -> &'static str {
 }
 
 /// The sections of a case that have something to show.
-pub fn of_case(case: &CaseRecord, id: &str) -> Vec<Section> {
-    let mut sections = vec![users(case, id), links(case, id), circuits(case), tcp(case, id)];
+pub fn of_case(case: &CaseRecord, id: &str, simulated: bool) -> Vec<Section> {
+    let mut sections = vec![users(case, id), links(case, id), circuits(case), tcp(case, id, simulated)];
     sections.extend(case.lateness.as_ref().map(timing));
     sections.push(outputs(case));
     sections.push(Section { title: "Notes".into(), texts: case.notes.clone(), ..Section::default() });
@@ -262,12 +262,14 @@ fn circuits(case: &CaseRecord) -> Section {
     Section { title: "Circuits and airtime".into(), tables, ..Section::default() }
 }
 
-fn tcp(case: &CaseRecord, id: &str) -> Section {
-    let tables = [settings(case), flows(case), samples(&case.tcp_samples)].into_iter().flatten().collect();
+fn tcp(case: &CaseRecord, id: &str, simulated: bool) -> Section {
+    let tables = [settings(case, simulated), flows(case), samples(&case.tcp_samples, simulated)];
+    let tables = tables.into_iter().flatten().collect();
     Section { title: "TCP".into(), charts: charts::tcp(case, id), tables, ..Section::default() }
 }
 
-fn settings(case: &CaseRecord) -> Option<Table> {
+/// No kernel is asked in a simulated run.
+fn settings(case: &CaseRecord, simulated: bool) -> Option<Table> {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "–".to_string());
     let row = |s: &crate::record::Setting| {
         let held = match (s.broken, &s.seen) {
@@ -278,9 +280,14 @@ fn settings(case: &CaseRecord) -> Option<Table> {
         let name = Cell::text(s.name.clone()).sub(s.host.clone());
         vec![name, Cell::text(s.asked.clone()), Cell::text(or_dash(&s.kernel)), Cell::text(or_dash(&s.seen)), held]
     };
-    let rows: Vec<Vec<Cell>> = case.settings.iter().map(row).collect();
-    let head = ["Setting", "Asked", "Kernel says", "Seen on the wire", "Verdict"].map(Cell::text).to_vec();
-    let caption = "Settings: asked, set and seen".to_string();
+    let mut rows: Vec<Vec<Cell>> = case.settings.iter().map(row).collect();
+    let mut head = ["Setting", "Asked", "Kernel says", "Seen on the wire", "Verdict"].map(Cell::text).to_vec();
+    let mut caption = "Settings: asked, set and seen";
+    if simulated {
+        rows.iter_mut().chain([&mut head]).for_each(|row| drop(row.remove(KERNEL_COLUMN)));
+        caption = "Settings: asked and seen";
+    }
+    let caption = caption.to_string();
     (!rows.is_empty()).then(|| Table { caption, head, rows, cards: true, ..Table::default() })
 }
 
@@ -321,7 +328,7 @@ fn flows(case: &CaseRecord) -> Option<Table> {
 }
 
 /// Median and largest of each series, so that the charts' content is there without charts.
-fn samples(flows: &[TcpFlowSamples]) -> Option<Table> {
+fn samples(flows: &[TcpFlowSamples], simulated: bool) -> Option<Table> {
     let mut names: Vec<&str> = Vec::new();
     for series in flows.iter().flat_map(|flow| &flow.series) {
         if !names.contains(&series.name.as_str()) {
@@ -347,7 +354,8 @@ fn samples(flows: &[TcpFlowSamples]) -> Option<Table> {
     let mut head = vec![Cell::text("Flow")];
     head.extend(names.iter().map(|name| Cell::num(quantity::name(name))));
     let fold = rows.len() > FOLD_ROWS;
-    let caption = "TCP as the kernel saw it: median and largest of its samples".to_string();
+    let who = if simulated { "simulated hosts" } else { "kernel" };
+    let caption = format!("TCP as the {who} saw it: median and largest of its samples");
     (!rows.is_empty()).then(|| Table { caption, head, rows, fold, ..Table::default() })
 }
 
@@ -455,6 +463,8 @@ pub fn printable(text: &str) -> String {
     out
 }
 
+/// "Kernel says" in the table of settings.
+const KERNEL_COLUMN: usize = 2;
 /// Tables longer than this are folded away.
 const FOLD_ROWS: usize = 12;
 /// Packets shown of the worst hundred that the record holds.

@@ -239,6 +239,9 @@ fn paragraph(record: &Record) -> String {
     let met = objectives().filter(|objective| objective.met == Some(true)).count();
     let undecided = objectives().filter(|objective| objective.met.is_none()).count();
     let mut sentences = Vec::new();
+    if record.mode == "virtual" {
+        sentences.push("Simulated in virtual time.".to_string());
+    }
     match (stated, workloads().count()) {
         (_, 0) => sentences.push("No workload ran.".to_string()),
         (0, _) => sentences.push("The scenario states no objectives.".to_string()),

@@ -102,6 +102,43 @@ fn an_empty_record_says_that_nothing_ran() {
     assert!(text(&empty_case, 80, true).contains("INVALID"));
 }
 
+/// The sample as a virtual run would have left it.
+fn simulated_sample() -> Record {
+    let mut record = sample();
+    record.mode = "virtual".into();
+    (record.created, record.machine) = (String::new(), Machine::default());
+    record.left_out = vec!["workload \"x\"".into()];
+    for case in &mut record.cases {
+        case.lateness = None;
+        case.settings.iter_mut().for_each(|setting| setting.kernel = None);
+    }
+    record
+}
+
+#[test]
+fn a_virtual_run_has_no_machine_no_kernel_and_no_lateness() {
+    let live = html(&sample());
+    let page = html(&simulated_sample());
+    for part in ["Kernel says", "as the kernel saw it", "Machine", "Emulator timing", "09:26:53 UTC"] {
+        assert!(live.contains(part) && !page.contains(part), "{part}");
+    }
+    for part in [
+        "virtual: simulated packets, virtual time",
+        "Simulated in virtual time.",
+        "as the simulated hosts saw it",
+        "bentpipe run --virtual --skip-live scenarios&#x2f;clinic.toml",
+        "Seen on the wire",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let plain = page.find("Settings: asked and seen").expect("the table of settings");
+    let heads = page[plain..].find("</thead>").map(|end| page[plain..plain + end].matches("<th").count() - 1);
+    assert_eq!(heads, Some(4), "as many headings as cells");
+    let table = text(&simulated_sample(), 100, false);
+    assert!(table.contains("Simulated in virtual time.") && !table.contains("lateness"), "{table}");
+    assert!(table.contains("✓ valid"), "{table}");
+}
+
 #[test]
 fn without_series_there_are_no_charts_but_all_tables() {
     let mut record = sample();

@@ -10,6 +10,7 @@ use bentpipe_link::config::{LinkConfig, lay_over};
 use bentpipe_link::problem::{KeyProblem, Problem, read, syntax_problem};
 use bentpipe_link::stack::TcpConfig;
 use bentpipe_link::time::Duration;
+use bentpipe_link::topology;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use text::{CaseText, HostText, RoleText, ScenarioText};
@@ -189,6 +190,44 @@ impl Case {
             worst: limits.worst.unwrap_or(usual.worst),
         });
         Ok(Case { name: name.to_owned(), links, roles, tcp, services, workloads, duration: text.duration, lateness })
+    }
+}
+
+impl Case {
+    /// Its links as a network is made of them.
+    #[must_use]
+    pub fn network_links(&self) -> Vec<(topology::LinkSpec, LinkConfig)> {
+        let spec = |link: &LinkUse| topology::LinkSpec {
+            name: link.name.clone(),
+            sites: link.sites.clone(),
+            carries_ethernet: link.config.carries_ethernet,
+            mtu: link.config.mtu,
+        };
+        self.links.iter().map(|link| (spec(link), link.config.clone())).collect()
+    }
+
+    /// The roles that its file states, as a network is made of them.
+    #[must_use]
+    pub fn network_roles(&self) -> BTreeMap<String, topology::Role> {
+        self.roles.iter().map(|(site, role)| (site.clone(), (*role).into())).collect()
+    }
+
+    /// A file name for its capture; `number` counts the scenario's cases from 0.
+    #[must_use]
+    pub fn capture_name(&self, number: usize) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+        let name: String = self.name.chars().map(plain).collect();
+        format!("{}-{}.pcapng", number + 1, name.trim_matches('-'))
+    }
+}
+
+impl From<Role> for topology::Role {
+    fn from(role: Role) -> topology::Role {
+        match role {
+            Role::Host => topology::Role::Host,
+            Role::Router => topology::Role::Router,
+            Role::Bridge => topology::Role::Bridge,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Runs a scenario live.
+//! Runs a scenario, live or in virtual time.
 
 use super::BadInput;
 use crate::cli::RunArguments;
@@ -6,14 +6,16 @@ use crate::files::write_whole;
 use crate::{stop, terminal};
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
-use bentpipe_lab::live::{self, LiveError, LiveOptions, Progress};
+use bentpipe_lab::Progress;
+use bentpipe_lab::live::{self, LiveError, LiveOptions};
 use bentpipe_lab::report;
 use bentpipe_lab::scenario::Scenario;
+use bentpipe_lab::simulated::{self, SimulatedError, SimulatedOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A run that was later than its limits.
 const EXIT_INVALID: u8 = 3;
@@ -24,25 +26,37 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let text = std::fs::read_to_string(&arguments.scenario)
         .map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
     let scenario = Scenario::parse(&name, &text, &arguments.set).map_err(BadInput::from)?;
-    live::check(&scenario).map_err(BadInput::from)?;
+    let left_out = check(&scenario, &arguments)?;
     if arguments.check {
         let workloads: usize = scenario.cases.iter().map(|case| case.workloads.len()).sum();
-        writeln!(std::io::stdout(), "{name}: fine; {} case(s), {workloads} workload(s)", scenario.cases.len())?;
+        let left_out = if left_out.is_empty() { String::new() } else { format!("; left out: {}", left_out.join(", ")) };
+        let cases = scenario.cases.len();
+        writeln!(std::io::stdout(), "{name}: fine; {cases} case(s), {workloads} workload(s){left_out}")?;
         return Ok(ExitCode::SUCCESS);
     }
     // Before anything is started: the rights (one thread only), and a folder that takes the results.
-    let privilege = acquire_privilege().map_err(|error| BadInput(error.to_string()))?;
+    let privilege = match arguments.virtual_time {
+        true => None,
+        false => Some(acquire_privilege().map_err(|error| BadInput(error.to_string()))?),
+    };
     let out = arguments.out.unwrap_or_else(|| default_folder(&arguments.scenario));
     std::fs::create_dir_all(&out).map_err(|error| BadInput(format!("cannot make {}: {error}", out.display())))?;
     let stop = stop::flag_on_signals()?;
-    let display = ProgressDisplay::new();
-    let options = LiveOptions { privilege, capture_directory: arguments.pcap.then(|| out.clone()) };
-    let record = live::run(&scenario, &options, &stop, &mut |progress| display.show(progress));
+    let mut display = ProgressDisplay::new();
+    let mut show = |progress: &Progress| display.show(progress);
+    let capture_directory = arguments.pcap.then(|| out.clone());
+    let record = match privilege {
+        Some(privilege) => {
+            let options = LiveOptions { privilege, capture_directory };
+            live::run(&scenario, &options, &stop, &mut show).map_err(live_problem)
+        }
+        None => {
+            let options = SimulatedOptions { capture_directory, skip_live: arguments.skip_live };
+            simulated::run_with_progress(&scenario, &options, &stop, &mut show).map_err(simulated_problem)
+        }
+    };
     display.clear();
-    let record = record.map_err(|error| match error {
-        LiveError::Scenario(problem) => anyhow::Error::new(BadInput::from(problem)),
-        other => anyhow::Error::new(other),
-    })?;
+    let record = record?;
     let json = record.to_json().context("cannot write the record as JSON")?;
     write_whole(&out.join("record.json"), json.as_bytes())?;
     write_whole(&out.join("report.html"), report::html(&record).as_bytes())?;
@@ -69,6 +83,29 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
+/// Refuses what the way of running cannot do; what will be left out.
+fn check(scenario: &Scenario, arguments: &RunArguments) -> Result<Vec<String>, BadInput> {
+    if arguments.virtual_time {
+        return simulated::check(scenario, arguments.skip_live).map_err(BadInput::from);
+    }
+    live::check(scenario)?;
+    Ok(Vec::new())
+}
+
+fn live_problem(error: LiveError) -> anyhow::Error {
+    match error {
+        LiveError::Scenario(problem) => BadInput::from(problem).into(),
+        other => other.into(),
+    }
+}
+
+fn simulated_problem(error: SimulatedError) -> anyhow::Error {
+    match error {
+        SimulatedError::Scenario(problem) => BadInput::from(problem).into(),
+        other => other.into(),
+    }
+}
+
 /// `runs/SCENARIO-DATE-TIME`.
 fn default_folder(scenario: &Path) -> PathBuf {
     let stem = scenario.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -79,11 +116,13 @@ fn default_folder(scenario: &Path) -> PathBuf {
 /// A line on standard error that says where the run is; plain lines now and then when that is no terminal.
 struct ProgressDisplay {
     bar: Option<ProgressBar>,
-    last_line: std::cell::Cell<f64>,
+    last_line: Instant,
+    /// The case of that line; none was printed yet.
+    last_case: Option<usize>,
 }
 
-/// Seconds between plain progress lines.
-const LINE_EVERY: f64 = 10.0;
+/// Time between plain progress lines; once there was one, a new case is told at once.
+const LINE_EVERY: Duration = Duration::from_secs(10);
 
 impl ProgressDisplay {
     fn new() -> ProgressDisplay {
@@ -96,10 +135,10 @@ impl ProgressDisplay {
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         });
-        ProgressDisplay { bar, last_line: std::cell::Cell::new(0.0) }
+        ProgressDisplay { bar, last_line: Instant::now(), last_case: None }
     }
 
-    fn show(&self, progress: &Progress) {
+    fn show(&mut self, progress: &Progress) {
         let (case, cases) = progress.case;
         let running = if progress.running.is_empty() { "starting".to_owned() } else { progress.running.join("; ") };
         let waiting =
@@ -108,10 +147,8 @@ impl ProgressDisplay {
             format!("case {case} of {cases} ({}), {:.0} s: {running}{waiting}", progress.case_name, progress.seconds);
         match &self.bar {
             Some(bar) => bar.set_message(text),
-            None if progress.seconds < self.last_line.get()
-                || progress.seconds >= self.last_line.get() + LINE_EVERY =>
-            {
-                self.last_line.set(progress.seconds);
+            None if self.last_case.is_some_and(|last| last != case) || self.last_line.elapsed() >= LINE_EVERY => {
+                (self.last_line, self.last_case) = (Instant::now(), Some(case));
                 eprintln!("{text}");
             }
             None => {}

@@ -86,6 +86,11 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
     (&["frobnicate"], &["frobnicate", "--help"]),
     (&["run"], &["SCENARIO", "--help"]),
     (&["run", "s.toml", "--fast"], &["--fast", "--help"]),
+    (&["run", "s.toml", "--skip-live"], &["--virtual"]),
+    (&["run", "commands.toml", "--virtual"], &["commands.toml:8", "workload \"w\"", "live", "--skip-live"]),
+    (&["run", "commands.toml", "--virtual", "--check"], &["commands.toml:8", "--skip-live"]),
+    (&["run", "service.toml", "--virtual"], &["service.toml:6", "a service at a", "live", "--skip-live"]),
+    (&["run", "bridge.toml", "--virtual"], &["bridge.toml", "site b", "ethernet"]),
 ];
 
 #[test]
@@ -96,11 +101,17 @@ fn each_mistake_on_the_command_line_is_named() {
     place.write("other.json", "{\"format\": \"other\"}");
     place.write("broken.toml", "rate = '1 Mbit/s'\none_way_delay = '250'\n");
     place.write("circuit.toml", "title = 'x'\n[links.sat]\nkind = 'inmarsat-b'\nbetween = ['a', 'b', 'c']\n");
+    let lan = "title = 'x'\n[links.sat]\nkind = 'lan'\nbetween = ['a', 'b']\n";
+    let command = "[[workloads]]\nname = 'w'\napp = 'command'\ncommand = 'true'\nclient = 'a'\n";
+    place.write("commands.toml", format!("{lan}{command}"));
+    place.write("service.toml", format!("{lan}[[services]]\ncommand = 'true'\nsite = 'a'\n"));
+    place.write("bridge.toml", format!("{lan}[hosts.b]\nrole = 'bridge'\n").replace("'lan'", "'geo-two-way'"));
     place.make_folder("folder");
     for (arguments, parts) in COMMANDS {
         expect_refusal(&place, arguments, parts);
     }
-    assert_eq!(place.list(""), ["broken.toml", "circuit.toml", "folder", "garbage", "other.json", "s.toml", "tmp"]);
+    let files = ["bridge.toml", "broken.toml", "circuit.toml", "commands.toml", "folder", "garbage", "other.json"];
+    assert_eq!(place.list(""), [&files[..], &["s.toml", "service.toml", "tmp"]].concat());
     assert_eq!(place.list("folder"), [""; 0]);
     assert_eq!(place.leftovers(), [""; 0]);
 }

@@ -1,0 +1,85 @@
+//! What links carried.
+
+use crate::record::{CircuitRecord, Counters, DirectionRecord, LinkRecord, Series};
+use crate::scenario::LinkUse;
+use bentpipe_link::direction::{Direction, Sample};
+use bentpipe_link::link::Link;
+use bentpipe_link::time::Instant;
+
+/// The record of a link at the end of its case; `samples` of each direction, in the link's order.
+pub fn link_record(used: &LinkUse, link: &Link, samples: &[Vec<Sample>], end: Instant) -> LinkRecord {
+    let terminals = used.sites[1..].join(", ");
+    let directions = link
+        .directions()
+        .iter()
+        .zip(samples)
+        .enumerate()
+        .map(|(n, (direction, samples))| {
+            let (from, to) = if n == 0 { (&used.sites[0], &terminals) } else { (&used.sites[n], &used.sites[0]) };
+            DirectionRecord {
+                from: from.clone(),
+                to: to.clone(),
+                counters: counters(direction),
+                series: direction_series(samples),
+            }
+        })
+        .collect();
+    let circuit = link.circuit().map(|circuit| {
+        let totals = circuit.counters(end);
+        CircuitRecord {
+            calls: totals.calls,
+            calls_lost: totals.calls_lost,
+            setting_up: totals.setting_up.as_secs_f64(),
+            on_air: totals.on_air.as_secs_f64(),
+            cost: circuit.cost(end),
+            currency: circuit.config().currency.clone(),
+            changes: circuit.changes().iter().map(|(at, what)| (at.as_secs_f64(), what.clone())).collect(),
+        }
+    });
+    LinkRecord {
+        name: used.name.clone(),
+        kind: used.kind.clone(),
+        summary: used.config.title.clone(),
+        directions,
+        circuit,
+    }
+}
+
+fn counters(direction: &Direction) -> Counters {
+    let sender = direction.sender_counters();
+    let mut counters = Counters {
+        offered_packets: sender.offered_packets,
+        offered_bytes: sender.offered_bytes,
+        dropped_packets: sender.dropped_packets,
+        sent_packets: sender.sent_packets,
+        link_bytes: sender.link_bits.div_ceil(8),
+        lost_packets: sender.abandoned_packets,
+        queue_bytes_max: sender.queue_bytes_max,
+        ..Counters::default()
+    };
+    for receiver in direction.receiver_counters() {
+        counters.damaged_packets += receiver.damaged_packets;
+        counters.delivered_damaged_packets += receiver.delivered_damaged_packets;
+        counters.bit_errors += receiver.bit_errors;
+        counters.lost_packets += receiver.lost_packets;
+        counters.delivered_packets += receiver.delivered_packets;
+        counters.delivered_bytes += receiver.delivered_bytes;
+    }
+    counters
+}
+
+fn direction_series(samples: &[Sample]) -> Vec<Series> {
+    let series = |name: &str, unit: &str, value: fn(&Sample) -> u64| Series {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+        points: samples.iter().map(|s| (s.at.as_secs_f64(), value(s) as f64)).collect(),
+    };
+    vec![
+        series("queue", "B", |s| s.queue_bytes),
+        series("dropped_packets", "1", |s| s.dropped_packets),
+        series("damaged_packets", "1", |s| s.damaged_packets),
+        series("bit_errors", "1", |s| s.bit_errors),
+        series("link_bytes", "B", |s| s.link_bits.div_ceil(8)),
+        series("delivered_bytes", "B", |s| s.delivered_bytes),
+    ]
+}

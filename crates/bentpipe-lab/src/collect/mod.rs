@@ -1,0 +1,5 @@
+//! From what a case left to its record: what live and virtual runs share.
+
+pub mod links;
+pub mod tcp;
+pub mod workloads;

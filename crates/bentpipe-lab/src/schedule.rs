@@ -1,0 +1,443 @@
+//! When what runs: one schedule for live and virtual runs. A [`World`] starts the programs and lets time pass.
+
+use crate::collect::workloads::{self, EndedCommand};
+use crate::record::{CaseRecord, FORMAT, Record, VERSION, WorkloadRecord};
+use crate::scenario::workload::{Program, Service, ServiceProgram, Workload};
+use crate::scenario::{Case, Scenario};
+use bentpipe_apps::report::{App, Report, Status};
+use bentpipe_link::seed::Seed;
+use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::topology::Plan;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a progress display may show.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// The case's number, from 1, and how many there are.
+    pub case: (usize, usize),
+    /// Its name.
+    pub case_name: String,
+    /// Seconds since it started, in its own time.
+    pub seconds: f64,
+    /// Workloads that run, with how far they are.
+    pub running: Vec<String>,
+    /// Workloads still to start.
+    pub waiting: usize,
+}
+
+/// Where a case's programs run, and whose time it is.
+pub trait World {
+    /// One of our programs under way.
+    type App;
+    /// A command under way.
+    type Command;
+    /// Why something could not be started.
+    type Error: fmt::Display;
+
+    /// Time since the network was made.
+    fn now(&self) -> Instant;
+    /// Sites and addresses.
+    fn plan(&self) -> &Plan;
+    /// Starts a program; it has been polled once when this returns.
+    fn start_app(&mut self, site: usize, app: Box<dyn App>) -> Result<Self::App, Self::Error>;
+    /// Whether a program says that it is done (a server may still serve).
+    fn has_ended(&mut self, app: &mut Self::App) -> bool;
+    /// How far a program is; `None`: it is gone.
+    fn report(&self, app: &Self::App) -> Option<Report>;
+    /// Ends a program; its last report.
+    fn stop_app(&mut self, app: Self::App) -> Option<Report>;
+    /// Starts a command.
+    fn start_command(&mut self, site: usize, argv: &[String]) -> Result<Self::Command, Self::Error>;
+    /// Whether a command has ended.
+    fn command_has_ended(&mut self, command: &mut Self::Command) -> bool;
+    /// Ends a command if need be (`end`) and says how it went.
+    fn end_command(&mut self, command: Self::Command, end: bool) -> EndedCommand;
+    /// Lets time pass until a program may have ended, at the latest until `until`. It may return early.
+    fn advance(&mut self, until: Instant) -> Advance;
+    /// Whether enough time has passed for a progress display to change.
+    fn progress_due(&mut self) -> bool;
+}
+
+/// What came of letting time pass.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advance {
+    /// Something may have happened.
+    Went,
+    /// Nothing happened, and nothing ever will by itself.
+    Idle,
+}
+
+/// How long a server may need after its client succeeded.
+const SERVER_GRACE: Duration = Duration::from_secs(120);
+/// The error of a workload that can neither go on nor end.
+const STUCK: &str = "nothing more can happen (no packet is under way and no timer runs)";
+
+/// The programs of one case.
+pub struct Schedule<'a, W: World> {
+    seed: Seed,
+    duration: Option<Duration>,
+    tasks: Vec<Task<'a, W>>,
+    services: Vec<RunningService<'a, W>>,
+    records: Vec<WorkloadRecord>,
+    interrupted: bool,
+}
+
+/// What the programs of a case left.
+pub struct Ended {
+    /// A record of every run of every workload, in the order of their ends.
+    pub workloads: Vec<WorkloadRecord>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+}
+
+struct RunningService<'a, W: World> {
+    site: &'a str,
+    what: ServiceState<W>,
+}
+
+enum ServiceState<W: World> {
+    App(W::App),
+    Command(W::Command),
+}
+
+/// A workload with its place in the schedule.
+struct Task<'a, W: World> {
+    workload: &'a Workload,
+    /// Runs finished.
+    done: u32,
+    /// When the next run starts.
+    next_start: Instant,
+    running: Option<Running<W>>,
+}
+
+struct Running<W: World> {
+    started: Instant,
+    what: RunningProgram<W>,
+}
+
+enum RunningProgram<W: World> {
+    App {
+        client: W::App,
+        server: Option<W::App>,
+        /// When the client said that it is done.
+        client_ended: Option<Instant>,
+    },
+    Command(W::Command),
+}
+
+/// Why a run of a workload is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    ByItself,
+    /// The case is over.
+    Cut,
+    /// Nothing more can happen.
+    Stuck,
+}
+
+impl<'a, W: World> Schedule<'a, W> {
+    /// Starts the services; the time of the workloads starts when all stand. `skip_commands` leaves out what a world
+    /// without commands cannot run.
+    pub fn start(case: &'a Case, seed: u64, skip_commands: bool, world: &mut W) -> Result<Schedule<'a, W>, W::Error> {
+        let seed = Seed(seed);
+        let mut services = Vec::new();
+        for (number, service) in case.services.iter().enumerate() {
+            if !(skip_commands && matches!(service.program, ServiceProgram::Command(_))) {
+                services.extend(start_service(service, seed.child(&format!("services/{number}")).0, world)?);
+            }
+        }
+        let now = world.now();
+        let tasks = case
+            .workloads
+            .iter()
+            .filter(|workload| !(skip_commands && matches!(workload.program, Program::Command(_))))
+            .map(|workload| Task { workload, done: 0, next_start: now + workload.start, running: None })
+            .collect();
+        Ok(Schedule { seed, duration: case.duration, tasks, services, records: Vec::new(), interrupted: false })
+    }
+
+    /// Starts, watches and ends the workloads until all are done. `progress` is told the seconds, who runs and how many
+    /// wait.
+    pub fn drive(&mut self, world: &mut W, stop: &AtomicBool, progress: &mut dyn FnMut(f64, Vec<String>, usize)) {
+        let end = self.duration.map_or(Instant::FAR, |duration| world.now() + duration);
+        let why = loop {
+            let now = world.now();
+            let mut changed = false;
+            for i in 0..self.tasks.len() {
+                changed |= self.step(i, now, world);
+            }
+            let over = self.is_over();
+            if over || now >= end || stop.load(Ordering::Relaxed) {
+                self.interrupted = !over && now < end;
+                break Why::Cut;
+            }
+            if world.progress_due() {
+                let running = self.tasks.iter().filter_map(|task| task.describe(world)).collect();
+                let waiting = self.tasks.iter().filter(|task| task.running.is_none() && task.runs_left()).count();
+                progress(now.as_secs_f64(), running, waiting);
+            }
+            let until = if changed { now } else { self.next_due().min(end) };
+            if world.advance(until) == Advance::Idle && until == Instant::FAR {
+                break Why::Stuck;
+            }
+        };
+        let now = world.now();
+        for i in 0..self.tasks.len() {
+            if let Some(running) = self.tasks[i].running.take() {
+                self.end(i, running, now, why, world);
+            }
+        }
+    }
+
+    /// Ends the services.
+    pub fn finish(self, world: &mut W) -> Ended {
+        let mut notes = Vec::new();
+        for service in self.services {
+            match service.what {
+                ServiceState::App(app) => {
+                    if let Some(Report { status: Status::Failed(why), .. }) = world.stop_app(app) {
+                        notes.push(format!("a service at {} failed: {why}", service.site));
+                    }
+                }
+                ServiceState::Command(command) => {
+                    let ended = world.end_command(command, true);
+                    if let Some(exit) = ended.ended_by_itself {
+                        let why = ended.stderr.lines().last().unwrap_or_default();
+                        notes.push(format!("the service {:?} ended early with {exit}: {why}", ended.command));
+                    }
+                }
+            }
+        }
+        Ended { workloads: self.records, notes }
+    }
+
+    /// Nothing is left to wait for.
+    fn is_over(&self) -> bool {
+        let left = |task: &Task<'_, W>| task.running.is_some() || task.runs_left();
+        let only_background = self.tasks.iter().all(|task| task.workload.background);
+        !self.tasks.iter().any(|task| left(task) && (only_background || !task.workload.background))
+    }
+
+    /// When something is to be done though no program ends.
+    fn next_due(&self) -> Instant {
+        let due = |task: &Task<'_, W>| match &task.running {
+            Some(running) => running.due(),
+            None => task.runs_left().then_some(task.next_start),
+        };
+        self.tasks.iter().filter_map(due).min().unwrap_or(Instant::FAR)
+    }
+
+    /// Starts or ends workload `i` if its time has come, and says whether it did.
+    fn step(&mut self, i: usize, now: Instant, world: &mut W) -> bool {
+        let task = &mut self.tasks[i];
+        if let Some(running) = &mut task.running {
+            if running.is_over(now, world)
+                && let Some(running) = task.running.take()
+            {
+                self.end(i, running, now, Why::ByItself, world);
+                return true;
+            }
+        } else if task.runs_left() && now >= task.next_start {
+            let (workload, done) = (task.workload, task.done);
+            match begin(workload, done, self.seed, world) {
+                Ok(running) => self.tasks[i].running = Some(running),
+                Err(error) => {
+                    self.tasks[i].done = workload.repeat;
+                    let mut record = workloads::workload_record(workload, 1, now);
+                    (record.status, record.error) = ("failed".to_owned(), Some(error.to_string()));
+                    self.records.push(record);
+                }
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Notes how a run of workload `i` went.
+    fn end(&mut self, i: usize, running: Running<W>, now: Instant, why: Why, world: &mut W) {
+        let task = &mut self.tasks[i];
+        task.done += 1;
+        task.next_start = now + task.workload.pause;
+        let mut record = workloads::workload_record(task.workload, task.done, running.started);
+        // What stops with the others has done what it was there for.
+        let done = task.workload.background && !self.interrupted && why == Why::Cut;
+        let cut_status = if done { "done" } else { "interrupted" };
+        match running.what {
+            RunningProgram::App { client, server, .. } => {
+                let server_report = server.and_then(|server| world.stop_app(server));
+                let Some(client) = world.stop_app(client) else {
+                    (record.status, record.error) = ("failed".to_owned(), Some("its thread ended".to_owned()));
+                    self.records.push(record);
+                    return;
+                };
+                let report: Report = task.workload.program.combine(client, server_report);
+                match &report.status {
+                    Status::Done => record.status = "done".to_owned(),
+                    Status::Running if why == Why::ByItself => record.status = "interrupted".to_owned(),
+                    Status::Running => record.status = cut_status.to_owned(),
+                    Status::Failed(why) => {
+                        (record.status, record.error) = ("failed".to_owned(), Some(why.clone()));
+                    }
+                }
+                workloads::put_report(&mut record, &report);
+            }
+            RunningProgram::Command(command) => {
+                let cut = why != Why::ByItself;
+                let ended = world.end_command(command, cut);
+                workloads::put_command(&mut record, &ended, cut.then_some(cut_status));
+            }
+        }
+        workloads::judge(&mut record, task.workload);
+        if why == Why::Stuck && record.status == "interrupted" {
+            record.error = Some(STUCK.to_owned());
+            // However long one waited, it would not be met.
+            record.objective.iter_mut().for_each(|objective| objective.met = Some(false));
+        }
+        self.records.push(record);
+    }
+}
+
+/// Starts a service. Nothing: it is none of ours and no command.
+fn start_service<'a, W: World>(
+    service: &'a Service,
+    seed: u64,
+    world: &mut W,
+) -> Result<Option<RunningService<'a, W>>, W::Error> {
+    let site = site(world, &service.site);
+    let what = match &service.program {
+        ServiceProgram::Command(argv) => ServiceState::Command(world.start_command(site, argv)?),
+        ServiceProgram::App(..) => {
+            let Some(app) = service.app(seed) else { return Ok(None) };
+            ServiceState::App(world.start_app(site, app)?)
+        }
+    };
+    Ok(Some(RunningService { site: &service.site, what }))
+}
+
+/// Starts a run of a workload of which `done` are done.
+fn begin<W: World>(workload: &Workload, done: u32, seed: Seed, world: &mut W) -> Result<Running<W>, W::Error> {
+    let client_site = site(world, &workload.client);
+    let what = if let Program::Command(argv) = &workload.program {
+        RunningProgram::Command(world.start_command(client_site, argv)?)
+    } else {
+        let server_site = site(world, workload.server.as_deref().unwrap_or(&workload.client));
+        let address = world.plan().address(server_site).map_or(IpAddr::from([127, 0, 0, 1]), IpAddr::from);
+        let seed = seed.child(&format!("workloads/{}/{done}", workload.name)).0;
+        let server = match workload.program.server(seed) {
+            Some(app) => Some(world.start_app(server_site, app)?),
+            None => None,
+        };
+        let app = workload
+            .program
+            .client(address, seed)
+            .unwrap_or_else(|| unreachable!("every program but a command has a client"));
+        let client = world.start_app(client_site, app)?;
+        RunningProgram::App { client, server, client_ended: None }
+    };
+    Ok(Running { started: world.now(), what })
+}
+
+/// The number of a site that the scenario has checked to exist.
+fn site<W: World>(world: &W, name: &str) -> usize {
+    world.plan().site(name).unwrap_or_else(|| unreachable!("site {name} was checked when the file was read"))
+}
+
+impl<W: World> Task<'_, W> {
+    fn runs_left(&self) -> bool {
+        self.done < self.workload.repeat
+    }
+
+    fn describe(&self, world: &W) -> Option<String> {
+        let running = self.running.as_ref()?;
+        let name = &self.workload.name;
+        let RunningProgram::App { client, server, .. } = &running.what else { return Some(name.clone()) };
+        // Progress stands where data is received.
+        let reports = [world.report(client), server.as_ref().and_then(|server| world.report(server))];
+        let received =
+            reports.iter().flatten().filter_map(|r| r.value("bytes").or(r.value("received"))).fold(0.0, f64::max);
+        let unit = if matches!(self.workload.program, Program::Ping(_)) { "replies" } else { "B" };
+        Some(format!("{name}: {received} {unit}"))
+    }
+}
+
+impl<W: World> Running<W> {
+    /// Nothing is left to wait for.
+    fn is_over(&mut self, now: Instant, world: &mut W) -> bool {
+        match &mut self.what {
+            RunningProgram::Command(command) => world.command_has_ended(command),
+            RunningProgram::App { client, server, client_ended } => {
+                if !world.has_ended(client) {
+                    return false;
+                }
+                let since = *client_ended.get_or_insert(now);
+                // A client that failed has nothing to wait for; an upload's server may still be receiving.
+                let failed = world.report(client).is_none_or(|report| matches!(report.status, Status::Failed(_)));
+                let served = server.as_mut().is_none_or(|server| world.has_ended(server));
+                failed || served || now.since(since) >= SERVER_GRACE
+            }
+        }
+    }
+
+    /// When it is over though no program ends.
+    fn due(&self) -> Option<Instant> {
+        match &self.what {
+            RunningProgram::App { client_ended, .. } => client_ended.map(|since| since + SERVER_GRACE),
+            RunningProgram::Command(_) => None,
+        }
+    }
+}
+
+/// A record of a scenario before anything ran.
+pub fn empty_record(scenario: &Scenario, mode: &str) -> Record {
+    Record {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        bentpipe: env!("CARGO_PKG_VERSION").to_owned(),
+        mode: mode.to_owned(),
+        title: scenario.title.clone(),
+        scenario_file: scenario.source_name.clone(),
+        scenario: scenario.text.clone(),
+        overrides: scenario.overrides.clone(),
+        seed: scenario.seed,
+        ..Record::default()
+    }
+}
+
+/// Runs every case with `run` and puts what each left into the record. `stop` ends the run early.
+pub fn run_cases<E: fmt::Display>(
+    scenario: &Scenario,
+    mut record: Record,
+    stop: &AtomicBool,
+    mut run: impl FnMut(usize, &Case, Progress) -> Result<CaseRecord, E>,
+) -> Result<Record, E> {
+    for (number, case) in scenario.cases.iter().enumerate() {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let progress =
+            Progress { case: (number + 1, scenario.cases.len()), case_name: case.name.clone(), ..Progress::default() };
+        match run(number, case, progress) {
+            Ok(case) => record.cases.push(case),
+            // What earlier cases measured must not be lost.
+            Err(error) if !record.cases.is_empty() => {
+                let mut failed = CaseRecord {
+                    name: case.name.clone(),
+                    notes: vec![format!("could not run: {error}")],
+                    ..CaseRecord::default()
+                };
+                failed.validity.reasons.push(error.to_string());
+                record.cases.push(failed);
+                return Ok(record);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    record.interrupted = stop.load(Ordering::Relaxed);
+    record.complete = !record.interrupted && record.cases.len() == scenario.cases.len();
+    Ok(record)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,217 @@
+use super::*;
+use std::collections::VecDeque;
+
+/// Programs that end when the test says, in a time that jumps.
+struct Fake {
+    plan: Plan,
+    now: Instant,
+    /// What the programs started next do.
+    lives: VecDeque<Life>,
+    apps: Vec<(Instant, Life)>,
+    /// Starts and stops.
+    log: Vec<(Instant, String)>,
+}
+
+#[derive(Clone)]
+struct Life {
+    lasts: Option<Duration>,
+    status: Status,
+}
+
+fn lasts(seconds: u64) -> Life {
+    Life { lasts: Some(Duration::from_secs(seconds)), status: Status::Done }
+}
+
+fn fails_after(seconds: u64) -> Life {
+    Life { status: Status::Failed("no".to_owned()), ..lasts(seconds) }
+}
+
+const FOR_EVER: Life = Life { lasts: None, status: Status::Running };
+
+impl Fake {
+    fn new(case: &Case, lives: impl IntoIterator<Item = Life>) -> Fake {
+        let specs: Vec<_> = case.network_links().into_iter().map(|(spec, _)| spec).collect();
+        Fake {
+            plan: Plan::new(&specs, &case.network_roles()).unwrap(),
+            now: Instant::ZERO,
+            lives: lives.into_iter().collect(),
+            apps: Vec::new(),
+            log: Vec::new(),
+        }
+    }
+
+    fn end_of(&self, app: usize) -> Option<Instant> {
+        let (started, life) = &self.apps[app];
+        life.lasts.map(|time| *started + time)
+    }
+}
+
+impl World for Fake {
+    type App = usize;
+    type Command = ();
+    type Error = String;
+
+    fn now(&self) -> Instant {
+        self.now
+    }
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+    fn start_app(&mut self, site: usize, _app: Box<dyn App>) -> Result<usize, String> {
+        self.log.push((self.now, format!("start at {}", self.plan.sites[site].name)));
+        self.apps.push((self.now, self.lives.pop_front().unwrap_or(FOR_EVER)));
+        Ok(self.apps.len() - 1)
+    }
+    fn has_ended(&mut self, app: &mut usize) -> bool {
+        self.end_of(*app).is_some_and(|end| end <= self.now)
+    }
+    fn report(&self, app: &usize) -> Option<Report> {
+        let ended = self.end_of(*app).filter(|end| *end <= self.now);
+        let status = if ended.is_some() { self.apps[*app].1.status.clone() } else { Status::Running };
+        Some(Report { status, ended, measurements: Vec::new(), series: Vec::new() })
+    }
+    fn stop_app(&mut self, app: usize) -> Option<Report> {
+        self.log.push((self.now, format!("stop {app}")));
+        self.report(&app)
+    }
+    fn start_command(&mut self, _site: usize, argv: &[String]) -> Result<(), String> {
+        Err(format!("cannot start {}", argv[2]))
+    }
+    fn command_has_ended(&mut self, (): &mut ()) -> bool {
+        false
+    }
+    fn end_command(&mut self, (): (), _end: bool) -> EndedCommand {
+        panic!("none was started")
+    }
+    fn advance(&mut self, until: Instant) -> Advance {
+        let ends = (0..self.apps.len()).filter_map(|app| self.end_of(app)).filter(|end| *end > self.now);
+        match ends.min() {
+            Some(end) if end <= until => self.now = end,
+            None if until == Instant::FAR => return Advance::Idle,
+            _ => self.now = until,
+        }
+        Advance::Went
+    }
+    fn progress_due(&mut self) -> bool {
+        true
+    }
+}
+
+const LINK: &str = "title = 'x'\n[links.sat]\nkind = 'lan'\nbetween = ['hub', 'pc']\n";
+const PING: &str = "[[workloads]]\nname = 'p'\napp = 'ping'\nclient = 'pc'\nserver = 'hub'\n";
+const UPLOAD: &str = "[[workloads]]\nname = 'up'\napp = 'bulk'\nclient = 'pc'\nserver = 'hub'\nbytes = '1 B'\n\
+    direction = 'upload'\nobjective = { within = '9 s' }\n";
+const COMMAND: &str = "[[workloads]]\nname = 'c'\napp = 'command'\nclient = 'pc'\ncommand = 'true'\nrepeat = 4\n";
+
+fn case(text: &str) -> Case {
+    Scenario::parse("x.toml", text, &[]).unwrap().cases.remove(0)
+}
+
+/// A run of a workload: its name and number, start, status and error; or a note.
+type Told = (String, f64, String, Option<String>);
+
+/// Runs a case to its end: what is told of it, and where the time stands.
+fn run(text: &str, lives: &[Life], stop: bool) -> (Vec<Told>, f64, Fake) {
+    let case = case(text);
+    let mut world = Fake::new(&case, lives.iter().cloned());
+    let mut schedule = Schedule::start(&case, 1, false, &mut world).unwrap();
+    schedule.drive(&mut world, &AtomicBool::new(stop), &mut |_, _, _| {});
+    let ended = schedule.finish(&mut world);
+    let told = ended.workloads.into_iter().map(|w| (format!("{} {}", w.name, w.repeat), w.start, w.status, w.error));
+    let told = told.chain(ended.notes.into_iter().map(|note| (note, 0.0, String::new(), None)));
+    (told.collect(), world.now.as_secs_f64(), world)
+}
+
+fn entry(what: &str, start: f64, status: &str) -> Told {
+    (what.to_owned(), start, status.to_owned(), None)
+}
+
+fn failed(what: &str, start: f64, status: &str, error: &str) -> Told {
+    (what.to_owned(), start, status.to_owned(), Some(error.to_owned()))
+}
+
+#[test]
+fn repeats_start_at_their_times() {
+    let text = format!("{LINK}{PING}start = '5 s'\nrepeat = 3\npause = '1 s'\n");
+    let (told, end, world) = run(&text, &[lasts(2), lasts(4), lasts(2)], false);
+    assert_eq!(told, [entry("p 1", 5.0, "done"), entry("p 2", 8.0, "done"), entry("p 3", 13.0, "done")]);
+    assert_eq!(end, 15.0);
+    assert!(world.log.contains(&(Instant { ns: 7_000_000_000 }, "stop 0".to_owned())), "{:?}", world.log);
+    let text = format!("{LINK}{PING}repeat = 2\n");
+    let (told, end, _) = run(&text, &[lasts(0), lasts(1)], false);
+    assert_eq!((told, end), (vec![entry("p 1", 0.0, "done"), entry("p 2", 0.0, "done")], 1.0), "no pause");
+}
+
+#[test]
+fn the_background_ends_with_the_others() {
+    let text = format!("{LINK}{PING}background = true\n{UPLOAD}");
+    // Ping, then the upload's server and client.
+    let (told, end, _) = run(&text, &[FOR_EVER, lasts(3), lasts(3)], false);
+    assert_eq!((told, end), (vec![entry("up 1", 0.0, "done"), entry("p 1", 0.0, "done")], 3.0));
+    let text = format!("{LINK}{PING}background = true\n");
+    let (told, end, _) = run(&text, &[lasts(3)], false);
+    assert_eq!((told, end), (vec![entry("p 1", 0.0, "done")], 3.0), "only a background: it is waited for");
+}
+
+#[test]
+fn a_duration_and_a_stop_cut_what_runs() {
+    let text = format!("duration = '7 s'\n{LINK}{PING}background = true\n{UPLOAD}");
+    let (told, end, _) = run(&text, &[], false);
+    assert_eq!((told, end), (vec![entry("p 1", 0.0, "done"), entry("up 1", 0.0, "interrupted")], 7.0));
+    let (told, end, _) = run(&text, &[], true);
+    assert_eq!((told, end), (vec![entry("p 1", 0.0, "interrupted"), entry("up 1", 0.0, "interrupted")], 0.0));
+}
+
+#[test]
+fn a_server_that_still_receives_is_waited_for() {
+    let text = format!("{LINK}{UPLOAD}");
+    let (told, end, _) = run(&text, &[lasts(10), lasts(3)], false);
+    assert_eq!((told, end), (vec![entry("up 1", 0.0, "done")], 10.0));
+    let (told, end, _) = run(&text, &[FOR_EVER, lasts(3)], false);
+    assert_eq!((told, end), (vec![entry("up 1", 0.0, "done")], 123.0), "but not for ever");
+    let (told, end, _) = run(&text, &[FOR_EVER, fails_after(3)], false);
+    assert_eq!((told, end), (vec![failed("up 1", 0.0, "failed", "no")], 3.0), "and not after a failure");
+}
+
+#[test]
+fn what_can_neither_go_on_nor_end_is_told() {
+    let text = format!("{LINK}{UPLOAD}{PING}background = true\nstart = '8 s'\n");
+    let case = case(&text);
+    let mut world = Fake::new(&case, [FOR_EVER, FOR_EVER, FOR_EVER]);
+    let mut schedule = Schedule::start(&case, 1, false, &mut world).unwrap();
+    schedule.drive(&mut world, &AtomicBool::new(false), &mut |_, _, _| {});
+    let workloads = schedule.finish(&mut world).workloads;
+    assert_eq!(workloads.len(), 2);
+    for workload in &workloads {
+        assert_eq!((workload.status.as_str(), workload.error.as_deref()), ("interrupted", Some(STUCK)));
+    }
+    assert_eq!(workloads[0].objective.as_ref().unwrap().met, Some(false));
+    assert_eq!(world.now, Instant { ns: 8_000_000_000 }, "what was still to start has started");
+}
+
+#[test]
+fn what_cannot_start_has_failed() {
+    let (told, end, _) = run(&format!("{LINK}{COMMAND}{PING}"), &[lasts(2)], false);
+    assert_eq!(
+        (told, end),
+        (vec![failed("c 1", 0.0, "failed", "cannot start true"), entry("p 1", 0.0, "done")], 2.0),
+        "once, however often it should have run"
+    );
+}
+
+#[test]
+fn services_start_first_and_say_when_they_failed() {
+    let text = format!("{LINK}{PING}[[services]]\nsite = 'hub'\napp = 'http'\n");
+    let (told, end, world) = run(&text, &[fails_after(1), lasts(3)], false);
+    let note = "a service at hub failed: no";
+    assert_eq!((told, end), (vec![entry("p 1", 0.0, "done"), entry(note, 0.0, "")], 3.0));
+    assert_eq!(world.log[0].1, "start at hub");
+    let text = format!("{text}[[services]]\nsite = 'hub'\ncommand = 'true'\n{COMMAND}");
+    let case = case(&text);
+    let mut world = Fake::new(&case, [FOR_EVER, lasts(3)]);
+    assert_eq!(Schedule::start(&case, 1, false, &mut world).err().as_deref(), Some("cannot start true"));
+    let mut world = Fake::new(&case, [FOR_EVER, lasts(3)]);
+    let mut schedule = Schedule::start(&case, 1, true, &mut world).unwrap();
+    schedule.drive(&mut world, &AtomicBool::new(false), &mut |_, _, _| {});
+    assert_eq!(schedule.finish(&mut world).workloads.len(), 1, "commands are left out");
+}

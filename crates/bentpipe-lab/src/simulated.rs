@@ -1,0 +1,236 @@
+//! Runs a scenario in virtual time: simulated hosts, the same links and workloads, a clock that jumps.
+//!
+//! Two runs of the same scenario leave the same record, byte for byte.
+
+mod capture;
+mod samples;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+use crate::collect::links::link_record;
+use crate::collect::tcp::{self, AskedSetting, SeenFlow};
+use crate::record::{CaseRecord, Record, Setting, Validity};
+use crate::scenario::workload::{Program, ServiceProgram};
+use crate::scenario::{Case, Scenario};
+use crate::schedule::{Ended, Progress, Schedule, empty_record, run_cases};
+use bentpipe_apps::report::App;
+use bentpipe_link::flow::FlowFacts;
+use bentpipe_link::problem::{KeyProblem, Problem};
+use bentpipe_link::stack::TcpConfig;
+use bentpipe_link::topology::Plan;
+use bentpipe_sim::network::{ConnectionView, Halt, Network, NetworkError, Setup};
+use capture::Capture;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use world::VirtualWorld;
+
+/// How to run.
+#[derive(Clone, Debug, Default)]
+pub struct SimulatedOptions {
+    /// Write a capture of each case here: `DIR/NAME.pcapng`. Time 0 of a case is 1970-01-01.
+    pub capture_directory: Option<PathBuf>,
+    /// Leave out what only a live run can do instead of refusing it.
+    pub skip_live: bool,
+}
+
+/// Why a virtual run could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulatedError {
+    /// The scenario asks for what a virtual run cannot do.
+    #[error(transparent)]
+    Scenario(#[from] Problem),
+    /// There is no such network.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// The capture could not be created.
+    #[error("cannot write {0}: {1}")]
+    Capture(PathBuf, io::Error),
+    /// Only real hosts have programs.
+    #[error("cannot run {command:?}: only a live run can")]
+    Command {
+        /// The program.
+        command: String,
+    },
+}
+
+/// Checks what only a virtual run needs, before anything starts: no commands, a network that can be simulated. With
+/// `skip_live`, commands are left out instead of refused; the answer names them.
+pub fn check(scenario: &Scenario, skip_live: bool) -> Result<Vec<String>, Problem> {
+    let mut left_out = Vec::new();
+    for case in &scenario.cases {
+        for Command { key, what } in commands(case) {
+            if !skip_live {
+                let message = format!("{what} runs a command: only a live run can; allowed: --skip-live leaves it out");
+                return Err(KeyProblem::new(key, message).within(&scenario.source_name, &scenario.text));
+            }
+            if !left_out.contains(&what) {
+                left_out.push(what);
+            }
+        }
+        Network::<Box<dyn App>>::new(&setup(scenario, case)).map_err(|error| place(scenario, case, error))?;
+    }
+    Ok(left_out)
+}
+
+/// Where in the file a network that cannot be simulated is asked for.
+fn place(scenario: &Scenario, case: &Case, error: NetworkError) -> Problem {
+    let lead = if scenario.cases.len() > 1 { format!("case {:?}: ", case.name) } else { String::new() };
+    let (key, message) = match error {
+        NetworkError::Tcp { site, key, message } => (format!("hosts.{site}.tcp.{key}"), message),
+        other => (String::new(), other.to_string()),
+    };
+    KeyProblem::new(key, format!("{lead}{message}")).within(&scenario.source_name, &scenario.text)
+}
+
+/// Runs every case. `stop` ends the run early; what was measured by then is in the record.
+pub fn run(scenario: &Scenario, options: &SimulatedOptions, stop: &AtomicBool) -> Result<Record, SimulatedError> {
+    run_with_progress(scenario, options, stop, &mut |_| {})
+}
+
+/// The same, and says how far it is, a few times a second of the wall clock.
+pub fn run_with_progress(
+    scenario: &Scenario,
+    options: &SimulatedOptions,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Record, SimulatedError> {
+    let mut record = empty_record(scenario, "virtual");
+    record.left_out = check(scenario, options.skip_live)?;
+    run_cases(scenario, record, stop, |number, case, mut shown| {
+        run_case(scenario, case, number, options, stop, &mut |seconds, running, waiting| {
+            (shown.seconds, shown.running, shown.waiting) = (seconds, running, waiting);
+            progress(&shown);
+        })
+    })
+}
+
+fn run_case(
+    scenario: &Scenario,
+    case: &Case,
+    number: usize,
+    options: &SimulatedOptions,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(f64, Vec<String>, usize),
+) -> Result<CaseRecord, SimulatedError> {
+    let mut network: Network<Box<dyn App>> = Network::new(&setup(scenario, case))?;
+    let path = options.capture_directory.as_ref().map(|folder| folder.join(case.capture_name(number)));
+    let capture = match &path {
+        None => None,
+        Some(path) => {
+            let created = Capture::create(path, network.plan());
+            let capture = created.map_err(|error| SimulatedError::Capture(path.clone(), error))?;
+            network.observe(capture.observer());
+            Some((path, capture))
+        }
+    };
+    let mut world = VirtualWorld::new(network);
+    let mut schedule = Schedule::start(case, scenario.seed, options.skip_live, &mut world)?;
+    schedule.drive(&mut world, stop, progress);
+    let Ended { workloads, mut notes } = schedule.finish(&mut world);
+    let VirtualWorld { mut network, mut samples, .. } = world;
+    let end = network.now();
+    // The links' counters are as of now once nothing is left to do now.
+    while network.run_until(end) == Halt::ProgramDone {}
+    samples.take(&network);
+    let (link_samples, tcp_samples, all_followed) = samples.finish(network.plan());
+    if !all_followed {
+        notes.push("there were more TCP connections than are sampled".to_owned());
+    }
+    if let Some((path, capture)) = capture
+        && let Err(error) = capture.finish()
+    {
+        notes.push(format!("the capture is broken: {}: {error}", path.display()));
+    }
+    if options.skip_live {
+        let left_out = commands(case)
+            .map(|Command { what, .. }| format!("left out: {what}, a command, which only a live run can run"));
+        notes.extend(left_out);
+    }
+    let connections = Connections::of(&network);
+    let links = case.links.iter().zip(network.links()).zip(&link_samples);
+    Ok(CaseRecord {
+        name: case.name.clone(),
+        seconds: end.as_secs_f64(),
+        // Nothing is ever late in virtual time.
+        validity: Validity { valid: true, reasons: Vec::new() },
+        settings: connections.settings(case, network.plan()),
+        workloads,
+        links: links.map(|((used, link), samples)| link_record(used, link, samples, end)).collect(),
+        lateness: None,
+        tcp_samples,
+        flows: tcp::flows(connections.seen()),
+        notes,
+    })
+}
+
+fn setup(scenario: &Scenario, case: &Case) -> Setup {
+    Setup { links: case.network_links(), roles: case.network_roles(), tcp: case.tcp.clone(), seed: scenario.seed }
+}
+
+/// A command that a case would run.
+struct Command {
+    /// Where it stands in the file.
+    key: String,
+    /// Whose it is.
+    what: String,
+}
+
+fn commands(case: &Case) -> impl Iterator<Item = Command> + '_ {
+    let services = case.services.iter().enumerate().filter_map(|(i, service)| match &service.program {
+        ServiceProgram::App(..) => None,
+        ServiceProgram::Command(_) => {
+            let (key, what) = (format!("services.{i}.command"), format!("a service at {}", service.site));
+            Some(Command { key, what })
+        }
+    });
+    let workloads = case.workloads.iter().enumerate().filter_map(|(i, workload)| match &workload.program {
+        Program::Command(_) => {
+            let (key, what) = (format!("workloads.{i}.command"), format!("workload {:?}", workload.name));
+            Some(Command { key, what })
+        }
+        _ => None,
+    });
+    services.chain(workloads)
+}
+
+/// The connections of a network, with their sites' names.
+struct Connections {
+    views: Vec<(String, ConnectionView)>,
+}
+
+impl Connections {
+    fn of(network: &Network<Box<dyn App>>) -> Connections {
+        let sites = network.plan().sites.iter().enumerate();
+        let views = sites
+            .flat_map(|(number, site)| network.connections(number).into_iter().map(|view| (site.name.clone(), view)));
+        Connections { views: views.collect() }
+    }
+
+    fn seen(&self) -> impl Iterator<Item = SeenFlow<'_>> {
+        self.views.iter().map(|(host, view)| SeenFlow { host, own: view.local, peer: view.remote, facts: &view.facts })
+    }
+
+    /// What was asked of each host, and what its connections showed.
+    fn settings(&self, case: &Case, plan: &Plan) -> Vec<Setting> {
+        let mut settings = Vec::new();
+        for host in plan.sites.iter().map(|site| &site.name) {
+            let asked = case.tcp.get(host).map(asked).unwrap_or_default();
+            let seen: Vec<&FlowFacts> = self.seen().filter(|flow| flow.host == host).map(|flow| flow.facts).collect();
+            settings.extend(tcp::settings(host, &asked, &seen));
+        }
+        settings
+    }
+}
+
+/// Every setting that was asked, and the windows even if they were not, as in a live run.
+fn asked(config: &TcpConfig) -> Vec<AskedSetting> {
+    let setting = |key, asked| AskedSetting { key, asked, kernel: None };
+    let asked = config.asked();
+    let windows = ["receive_window", "send_buffer"].into_iter().filter(|key| asked.iter().all(|(name, _)| name != key));
+    let windows: Vec<AskedSetting> = windows.map(|key| setting(key, "(left to the host)".to_owned())).collect();
+    let asked = asked.into_iter().filter(|(key, _)| *key != "preset").map(|(key, asked)| setting(key, asked));
+    asked.chain(windows).collect()
+}

@@ -1,0 +1,167 @@
+//! Captures of virtual runs: as live ones, but a stamp is the time since the case's start, so that two runs write the
+//! same bytes.
+
+use bentpipe_link::packet::{Content, Packet};
+use bentpipe_link::pcapng::{LinkType, Passing, enhanced_packet, interface_description, section_header};
+use bentpipe_link::time::Instant;
+use bentpipe_link::topology::Plan;
+use bentpipe_link::wire;
+use bentpipe_sim::network::Observer;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A capture being written.
+pub struct Capture {
+    writer: Arc<Mutex<Writer>>,
+}
+
+struct Writer {
+    out: BufWriter<File>,
+    /// Number of an interface in the file, by site and interface.
+    numbers: BTreeMap<(usize, usize), u32>,
+    frame: Vec<u8>,
+    block: Vec<u8>,
+    /// The first error; nothing is written after it.
+    error: Option<io::Error>,
+}
+
+/// The network's side of a capture.
+struct Port {
+    writer: Arc<Mutex<Writer>>,
+}
+
+impl Capture {
+    /// Starts to write `path`, with one interface for each port of each link.
+    pub fn create(path: &Path, plan: &Plan) -> io::Result<Capture> {
+        let mut head = Vec::new();
+        section_header(&mut head);
+        let mut numbers = BTreeMap::new();
+        for (link, (site, interface)) in plan.links.iter().flat_map(|link| link.ports.iter().map(move |p| (link, *p))) {
+            numbers.insert((site, interface), numbers.len() as u32);
+            let at = &plan.sites[site];
+            // A link that carries IP has no frames to show.
+            let kind = if at.interfaces[interface].fixed_neighbours { LinkType::Ip } else { LinkType::Ethernet };
+            interface_description(&mut head, &format!("{}/{}", at.name, link.name), kind);
+        }
+        let mut out = BufWriter::new(File::create(path)?);
+        out.write_all(&head)?;
+        let writer = Writer { out, numbers, frame: Vec::new(), block: Vec::new(), error: None };
+        Ok(Capture { writer: Arc::new(Mutex::new(writer)) })
+    }
+
+    /// What the network shows its packets to.
+    pub fn observer(&self) -> Box<dyn Observer> {
+        Box::new(Port { writer: Arc::clone(&self.writer) })
+    }
+
+    /// Writes what waits; the first error of all.
+    pub fn finish(self) -> io::Result<()> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        match writer.error.take() {
+            Some(error) => Err(error),
+            None => writer.out.flush(),
+        }
+    }
+}
+
+impl Observer for Port {
+    fn packet(&mut self, now: Instant, site: usize, interface: usize, outbound: bool, packet: &Packet) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let Writer { out, numbers, frame, block, error } = &mut *writer;
+        let Some(number) = numbers.get(&(site, interface)).filter(|_| error.is_none()) else { return };
+        frame.clear();
+        put_bytes(packet, frame);
+        block.clear();
+        let passing = if outbound { Passing::Outbound } else { Passing::Inbound };
+        enhanced_packet(block, *number, now.ns, passing, frame);
+        *error = out.write_all(block).err();
+    }
+}
+
+/// Appends the packet's bytes, bit errors and all.
+fn put_bytes(packet: &Packet, out: &mut Vec<u8>) {
+    let inverted = match &packet.content {
+        Content::Bytes(buffer) => {
+            out.extend_from_slice(buffer.as_slice());
+            &[]
+        }
+        Content::Pattern { inverted, .. } => {
+            packet.for_each_byte(|byte| out.push(byte));
+            inverted.as_slice()
+        }
+        Content::Datagram { datagram, inverted } => {
+            wire::write(datagram, out);
+            inverted.as_ref().map_or(&[][..], |bits| bits.as_slice())
+        }
+    };
+    for bit in inverted {
+        if let Some(byte) = out.get_mut((bit / 8) as usize) {
+            *byte ^= 0x80 >> (bit % 8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_link::packet::Buffer;
+    use bentpipe_link::topology::LinkSpec;
+
+    fn plan() -> Plan {
+        let link = |name: &str, ethernet| LinkSpec {
+            name: name.to_owned(),
+            sites: vec!["hub".to_owned(), "pc".to_owned()],
+            carries_ethernet: ethernet,
+            mtu: 1500,
+        };
+        Plan::new(&[link("sat", false), link("lan", true)], &BTreeMap::new()).unwrap()
+    }
+
+    #[test]
+    fn stamps_are_model_time_and_bits_are_inverted() {
+        let path = std::env::temp_dir().join(format!("bentpipe-capture-test-{}.pcapng", std::process::id()));
+        let capture = Capture::create(&path, &plan()).unwrap();
+        let mut observer = capture.observer();
+        let mut damaged = Packet::from_pattern(1, 7, 0, 40);
+        damaged.invert_bit(9);
+        observer.packet(Instant { ns: (5 << 32) + 6 }, 1, 0, true, &damaged);
+        let frame = Packet::from_buffer(2, Buffer::from_vec(vec![1, 2, 3]));
+        observer.packet(Instant { ns: 7 }, 0, 1, false, &frame);
+        observer.packet(Instant { ns: 8 }, 0, 9, false, &frame);
+        drop(observer);
+        capture.finish().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let mut expected = Vec::new();
+        section_header(&mut expected);
+        for (name, kind) in [
+            ("hub/sat", LinkType::Ip),
+            ("pc/sat", LinkType::Ip),
+            ("hub/lan", LinkType::Ethernet),
+            ("pc/lan", LinkType::Ethernet),
+        ] {
+            interface_description(&mut expected, name, kind);
+        }
+        let mut pattern = vec![0; 40];
+        bentpipe_link::socket::fill_pattern(7, 0, &mut pattern);
+        pattern[1] ^= 0x40;
+        enhanced_packet(&mut expected, 1, (5 << 32) + 6, Passing::Outbound, &pattern);
+        enhanced_packet(&mut expected, 2, 7, Passing::Inbound, &[1, 2, 3]);
+        assert!(bytes == expected, "an interface that the plan lacks is passed over");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_at_the_end() {
+        let Ok(capture) = Capture::create(Path::new("/dev/full"), &plan()) else { return };
+        let mut observer = capture.observer();
+        for _ in 0..100 {
+            observer.packet(Instant::ZERO, 0, 0, true, &Packet::from_pattern(1, 7, 0, 1000));
+        }
+        drop(observer);
+        assert!(capture.finish().unwrap_err().to_string().contains("No space left"));
+        assert!(Capture::create(Path::new("/proc/nothing/x"), &plan()).is_err());
+    }
+}

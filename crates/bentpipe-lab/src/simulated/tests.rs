@@ -1,0 +1,105 @@
+use super::*;
+
+const COMMANDS: &str = "title = 'x'\n[links.sat]\nkind = 'lan'\nbetween = ['hub', 'pc']\n\
+    [[services]]\nsite = 'hub'\napp = 'http'\n\
+    [[services]]\nsite = 'hub'\ncommand = 'nginx'\n\
+    [[workloads]]\nname = 'echo'\napp = 'ping'\nclient = 'pc'\nserver = 'hub'\ncount = 3\n\
+    [[workloads]]\nname = 'fetch'\napp = 'command'\nclient = 'pc'\ncommand = 'curl http://hub/'\n";
+
+const TRANSFERS: &str = "title = 'x'\nduration = '30 s'\n[links.sat]\nkind = 'geo-two-way'\nbetween = ['hub', 'pc']\n\
+    [hosts.pc.tcp]\npreset = 'windows-95'\n\
+    [[workloads]]\nname = 'echo'\napp = 'ping'\nclient = 'pc'\nserver = 'hub'\ncount = 1000\n\
+    [[workloads]]\nname = 'page'\napp = 'page'\nclient = 'pc'\nserver = 'hub'\nbytes = '5 kB'\nrepeat = 2\npause = '1 s'\n\
+    [[cases]]\nname = 'Clean!'\n\
+    [[cases]]\nname = 'noisy'\nset = { 'links.sat.noise' = 1e-5 }\n";
+
+fn scenario(text: &str) -> Scenario {
+    Scenario::parse("s.toml", text, &[]).unwrap()
+}
+
+fn run_now(text: &str, options: &SimulatedOptions) -> Result<Record, SimulatedError> {
+    run(&scenario(text), options, &AtomicBool::new(false))
+}
+
+#[test]
+fn commands_are_refused_by_name_or_left_out() {
+    let told = |text: &str| check(&scenario(text), false).unwrap_err().to_string();
+    let expected = "s.toml:10: services.1.command: a service at hub runs a command: only a live run can; \
+        allowed: --skip-live leaves it out";
+    assert_eq!(told(COMMANDS), expected);
+    let without_service = COMMANDS.replace("[[services]]\nsite = 'hub'\ncommand = 'nginx'\n", "");
+    let expected = "s.toml:18: workloads.1.command: workload \"fetch\" runs a command: only a live run can; \
+        allowed: --skip-live leaves it out";
+    assert_eq!(told(&without_service), expected);
+    let cases = format!("{COMMANDS}[[cases]]\nname = 'a'\n[[cases]]\nname = 'b'\n");
+    let left_out = check(&scenario(&cases), true).unwrap();
+    assert_eq!(left_out, ["a service at hub", "workload \"fetch\""]);
+    assert!(matches!(run_now(COMMANDS, &SimulatedOptions::default()), Err(SimulatedError::Scenario(_))));
+    let record = run_now(COMMANDS, &SimulatedOptions { skip_live: true, ..Default::default() }).unwrap();
+    assert_eq!(record.left_out, left_out);
+    let case = &record.cases[0];
+    assert!(case.workloads.iter().all(|workload| workload.name == "echo") && case.workloads.len() == 1);
+    let note = "left out: workload \"fetch\", a command, which only a live run can run";
+    assert!(case.notes.iter().any(|other| other == note), "{:?}", case.notes);
+}
+
+#[test]
+fn a_network_that_cannot_be_is_refused_at_once() {
+    let bridge = TRANSFERS.replace("[hosts.pc.tcp]", "[hosts.pc]\nrole = 'bridge'\n[hosts.pc.tcp]");
+    let told = check(&scenario(&bridge), false).unwrap_err().to_string();
+    assert!(told.starts_with("s.toml: case \"Clean!\": ") && told.contains("bridge"), "{told}");
+    let unknown = TRANSFERS.replace("preset = 'windows-95'", "congestion_control = 'vegas-9'");
+    let told = check(&scenario(&unknown), false).unwrap_err().to_string();
+    assert!(told.starts_with("s.toml:7: hosts.pc.tcp.congestion_control: case \"Clean!\": "), "{told}");
+}
+
+#[test]
+fn two_runs_leave_the_same_bytes() {
+    let record = run_now(TRANSFERS, &SimulatedOptions::default()).unwrap();
+    let again = run_now(TRANSFERS, &SimulatedOptions::default()).unwrap();
+    assert_eq!(record.to_json().unwrap(), again.to_json().unwrap());
+    assert_eq!((record.mode.as_str(), record.created.as_str()), ("virtual", ""));
+    assert!(record.complete && !record.interrupted && record.machine == Default::default());
+    assert_eq!(record.cases.len(), 2);
+    for case in &record.cases {
+        assert_eq!(case.seconds, 30.0, "exactly the duration");
+        assert!(case.validity.valid && case.lateness.is_none());
+        assert!(case.workloads.iter().any(|workload| workload.name == "page"));
+        assert!(case.workloads.iter().any(|w| w.name == "echo" && w.status == "interrupted"));
+        let window = case.settings.iter().find(|s| s.host == "pc" && s.name == "receive_window").unwrap();
+        assert_eq!((window.asked.as_str(), &window.kernel), ("8 KiB", &None));
+        let queue = &case.links[0].directions[0].series[0];
+        assert_eq!((queue.points[0].0, queue.points[1].0, queue.points.len()), (0.0, 0.1, 301));
+    }
+}
+
+#[test]
+fn a_stopped_run_says_so() {
+    let record = run(&scenario(TRANSFERS), &SimulatedOptions::default(), &AtomicBool::new(true)).unwrap();
+    assert!(record.interrupted && !record.complete && record.cases.is_empty());
+    let stop = AtomicBool::new(false);
+    let mut seen = Vec::new();
+    let record = run_with_progress(&scenario(TRANSFERS), &SimulatedOptions::default(), &stop, &mut |progress| {
+        seen.push(progress.case);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let record = record.unwrap();
+    assert_eq!((seen, record.cases.len()), (vec![(1, 2)], 1));
+    assert!(record.interrupted && record.cases[0].seconds < 30.0);
+}
+
+#[test]
+fn captures_have_the_names_of_live_ones() {
+    let folder = std::env::temp_dir().join(format!("bentpipe-simulated-test-{}", std::process::id()));
+    let options = SimulatedOptions { capture_directory: Some(folder.clone()), skip_live: false };
+    let told = run_now(TRANSFERS, &options).unwrap_err().to_string();
+    let expected = format!("cannot write {}/1-clean.pcapng: ", folder.display());
+    assert!(told.starts_with(&expected) && told.contains("No such file"), "{told}");
+    std::fs::create_dir(&folder).unwrap();
+    let read = || ["1-clean.pcapng", "2-noisy.pcapng"].map(|name| std::fs::read(folder.join(name)).unwrap());
+    run_now(TRANSFERS, &options).unwrap();
+    let first = read();
+    run_now(TRANSFERS, &options).unwrap();
+    assert!(first == read() && first.iter().all(|bytes| bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a])));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

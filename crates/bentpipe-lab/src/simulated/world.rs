@@ -1,0 +1,94 @@
+//! Simulated sites and a clock that jumps.
+
+use super::SimulatedError;
+use super::samples::Samples;
+use crate::collect::workloads::EndedCommand;
+use crate::schedule::{Advance, World};
+use bentpipe_apps::report::{App, Report};
+use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::topology::Plan;
+use bentpipe_sim::network::{Halt, Network, ProgramId};
+use std::convert::Infallible;
+
+/// Longest time let pass at once, so that a stop is noticed.
+const SLICE: Duration = Duration::from_secs(1);
+/// How often progress is told, by the wall clock; nothing else of a virtual run depends on it.
+const PROGRESS_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
+
+/// A simulated network under way.
+pub struct VirtualWorld {
+    pub network: Network<Box<dyn App>>,
+    pub samples: Samples,
+    progress_told: Option<std::time::Instant>,
+}
+
+impl VirtualWorld {
+    pub fn new(network: Network<Box<dyn App>>) -> VirtualWorld {
+        let samples = Samples::new(&network);
+        VirtualWorld { network, samples, progress_told: None }
+    }
+
+    fn sample_if_due(&mut self) {
+        if self.network.now() >= self.samples.next() {
+            self.samples.take(&self.network);
+        }
+    }
+}
+
+impl World for VirtualWorld {
+    type App = ProgramId;
+    type Command = Infallible;
+    type Error = SimulatedError;
+
+    fn now(&self) -> Instant {
+        self.network.now()
+    }
+
+    fn plan(&self) -> &Plan {
+        self.network.plan()
+    }
+
+    fn start_app(&mut self, site: usize, app: Box<dyn App>) -> Result<ProgramId, SimulatedError> {
+        Ok(self.network.start(site, app))
+    }
+
+    fn has_ended(&mut self, app: &mut ProgramId) -> bool {
+        self.network.program(*app).is_none_or(|program| program.is_done())
+    }
+
+    fn report(&self, app: &ProgramId) -> Option<Report> {
+        Some(self.network.program(*app)?.report(self.network.now()))
+    }
+
+    fn stop_app(&mut self, app: ProgramId) -> Option<Report> {
+        Some(self.network.stop(app)?.report(self.network.now()))
+    }
+
+    fn start_command(&mut self, _site: usize, argv: &[String]) -> Result<Infallible, SimulatedError> {
+        Err(SimulatedError::Command { command: argv.join(" ") })
+    }
+
+    fn command_has_ended(&mut self, command: &mut Infallible) -> bool {
+        match *command {}
+    }
+
+    fn end_command(&mut self, command: Infallible, _end: bool) -> EndedCommand {
+        match command {}
+    }
+
+    fn advance(&mut self, until: Instant) -> Advance {
+        self.sample_if_due();
+        let slice = self.network.now() + SLICE;
+        let halt = self.network.run_until(until.min(self.samples.next()).min(slice));
+        self.sample_if_due();
+        if halt == Halt::Idle { Advance::Idle } else { Advance::Went }
+    }
+
+    fn progress_due(&mut self) -> bool {
+        let due = self.progress_told.is_none_or(|told| told.elapsed() >= PROGRESS_EVERY);
+        if due {
+            self.progress_told = Some(std::time::Instant::now());
+        }
+        due
+    }
+}
