@@ -47,7 +47,10 @@ pub fn check(config: &TcpConfig) -> Result<(), KeyProblem> {
     // Linux 6.17 took out the loss detection of RFC 6675: where SACK is on, RACK is; tcp_recovery is then kept, but
     // changes nothing. Without SACK there is no RACK (net/ipv4/tcp_input.c: tcp_identify_packet_loss).
     if config.rack == Some(false) && config.sack != Some(false) && kernel_release() >= KERNEL_ALWAYS_RACK {
-        return refuse("rack", "with SACK, Linux has no other loss detection since 6.17; allowed: sack = false beside it");
+        return refuse(
+            "rack",
+            "with SACK, Linux has no other loss detection since 6.17; allowed: sack = false beside it",
+        );
     }
     if let Some(asked) = config.hystart {
         match hystart_of_machine() {
@@ -55,7 +58,9 @@ pub fn check(config: &TcpConfig) -> Result<(), KeyProblem> {
             Some(on) => {
                 return refuse("hystart", &format!("it is one switch for the whole machine, {HYSTART}; allowed: {on}"));
             }
-            None => return refuse("hystart", &format!("it is one switch for the whole machine, and {HYSTART} is missing")),
+            None => {
+                return refuse("hystart", &format!("it is one switch for the whole machine, and {HYSTART} is missing"));
+            }
         }
     }
     for Sysctl { key, name, value, allowed, unit } in sysctls(config) {
@@ -109,7 +114,11 @@ fn refusals(config: &TcpConfig) -> [(&'static str, bool, &'static str); 17] {
             config.byte_counting.is_some(),
             "in slow start Linux grows the window by all that an acknowledgement covers",
         ),
-        ("nagle", off(config.nagle), "it is the program's choice (TCP_NODELAY), and the workloads leave it on; allowed: true"),
+        (
+            "nagle",
+            off(config.nagle),
+            "it is the program's choice (TCP_NODELAY), and the workloads leave it on; allowed: true",
+        ),
         ("paws", off(config.paws), "Linux always discards old timestamps (RFC 7323); allowed: true"),
         ("rto_estimator", estimator, "Linux has its own; allowed: \"linux\""),
         ("rto_granularity", config.rto_granularity.is_some(), "Linux's timers have the tick it was built with"),
