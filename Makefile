@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN = target/release/bentpipe
 
-.PHONY: all build demo test bench check man install clean setup-demo setup-test
+.PHONY: all build demo test bench parity check man install clean setup-demo setup-test
 
 all: build
 
@@ -20,6 +20,11 @@ test: setup-test
 # Measures the emulator beside a bare veth pair. Takes about six minutes; the machine should be otherwise idle.
 bench:
 	$(CARGO) bench --locked -p bentpipe-host --bench emulator
+
+# Live runs beside simulated ones: docs/parity.md. Live samples stay in runs/parity; to use them again:
+# bentpipe parity --live-from runs/parity
+parity: build
+	$(BIN) parity --out runs/parity
 
 check:
 	$(CARGO) fmt --all --check

@@ -2,6 +2,7 @@
 
 mod collect;
 pub mod live;
+pub mod parity;
 pub mod record;
 pub mod report;
 pub mod scenario;

@@ -34,6 +34,8 @@ pub enum Command {
     Run(RunArguments),
     /// Write the report of a record again
     Report(ReportArguments),
+    /// Compare live runs with simulated ones, scenario by scenario
+    Parity(ParityArguments),
     /// Print a completion script
     Completions {
         /// The shell to complete in
@@ -139,4 +141,44 @@ pub struct ReportArguments {
     /// Where to write the HTML report; by default report.html beside the record
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
+}
+
+/// Compare live runs with simulated ones, scenario by scenario
+///
+/// Each scenario of the list runs against the kernel and in the simulator with the same settings. Without errors the means
+/// must agree within 3 %; with errors the 95 % confidence interval of live ÷ virtual must lie within ±5 %, and live runs are
+/// added until that is decided. A live run that was late is repeated, never used.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 0 all agree; 1 one differs, is undecided or could not run; 2 bad input.")]
+pub struct ParityArguments {
+    /// The list of scenarios (FILE.toml; by default scenarios/parity/parity.toml), and names from it; without names, all
+    #[arg(value_name = "FILE.toml|NAME", value_hint = ValueHint::AnyPath)]
+    pub what: Vec<String>,
+    /// Run one side only
+    #[arg(long, value_name = "SIDE")]
+    pub only: Option<Side>,
+    /// Most live runs of one scenario
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub max_rounds: u32,
+    /// Folder for the samples of both sides
+    #[arg(long, value_name = "DIR", default_value = "runs/parity", value_hint = ValueHint::DirPath)]
+    pub out: PathBuf,
+    /// Begin with the live samples in this folder; live runs are added only where they do not decide
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub live_from: Option<PathBuf>,
+    /// Print the table as JSON
+    #[arg(long, conflicts_with = "markdown")]
+    pub json: bool,
+    /// Print the table as Markdown
+    #[arg(long)]
+    pub markdown: bool,
+}
+
+/// A side of the comparison
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Side {
+    /// In the simulator
+    Virtual,
+    /// Against the kernel
+    Live,
 }

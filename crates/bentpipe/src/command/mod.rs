@@ -2,6 +2,7 @@
 
 pub mod generate;
 pub mod links;
+pub mod parity;
 pub mod report;
 pub mod run;
 pub mod shell;

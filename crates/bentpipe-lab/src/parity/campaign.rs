@@ -1,0 +1,332 @@
+//! Gathers samples of both sides of a scenario until the comparison is decided.
+
+use super::index::{Entry, Kind};
+use super::replicate::replicate;
+use super::samples::SampleFile;
+use super::statistics::{Summary, Verdict, judge_exact, judge_random, ratio_interval};
+use crate::record::Record;
+use crate::scenario::Scenario;
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct CampaignOptions {
+    /// Run the live side (stored samples are used in any case).
+    pub live: bool,
+    /// Run the virtual side.
+    pub simulate: bool,
+    /// Most live runs of one scenario.
+    pub max_rounds: u32,
+}
+
+/// What runs a scenario, and where the samples and words go.
+pub struct Runners<'a> {
+    /// Runs one against the kernel.
+    pub live: &'a mut dyn FnMut(&Scenario) -> Result<Record, String>,
+    /// Runs one in the simulator.
+    pub simulate: &'a dyn Fn(&Scenario) -> Result<Record, String>,
+    /// Keeps samples.
+    pub save: &'a mut dyn FnMut(&SampleFile) -> Result<(), String>,
+    /// Says what happens.
+    pub say: &'a mut dyn FnMut(&str),
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The scenario's name in the list.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// What is compared.
+    pub measurement: String,
+    /// Its unit.
+    pub unit: String,
+    /// How it is compared.
+    pub kind: Kind,
+    /// Shown, but not counted.
+    pub informative: bool,
+    /// The live samples.
+    pub live: Option<Summary>,
+    /// The virtual samples.
+    #[serde(rename = "virtual")]
+    pub simulated: Option<Summary>,
+    /// Live ÷ virtual.
+    pub ratio: Option<f64>,
+    /// The ratio's 95 % confidence interval.
+    pub interval: Option<(f64, f64)>,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Why a side has no, or no more, samples.
+    pub problem: Option<String>,
+    /// The list's remark.
+    pub note: Option<String>,
+    /// When the last live sample was taken.
+    pub live_created: String,
+    /// The kernel of the live samples.
+    pub kernel: String,
+    /// The machine of the live samples.
+    pub machine: String,
+}
+
+/// Live runs tried again when one was late.
+const LIVE_ATTEMPTS: usize = 3;
+/// Without a virtual side: live samples are enough when their mean is known this well.
+const LIVE_PRECISION: f64 = 0.025;
+/// Virtual runs of a scenario without errors.
+const EXACT_SEEDS: usize = 3;
+/// Virtual runs of one with errors: at least, at most, and the precision at which they are enough.
+const RANDOM_SEEDS: (usize, usize) = (60, 2_000);
+const VIRTUAL_PRECISION: f64 = 0.005;
+/// Seeds of the virtual runs start here, so that no live run has the same errors.
+const VIRTUAL_SEED: u64 = 1_000_001;
+
+/// Compares one scenario; `stored` are live samples of an earlier campaign.
+pub fn compare(
+    entry: &Entry,
+    stored: Option<SampleFile>,
+    options: CampaignOptions,
+    runners: &mut Runners<'_>,
+    stop: &AtomicBool,
+) -> Row {
+    let mut problem = None;
+    let mut simulated = SampleFile::empty(entry, "virtual");
+    if options.simulate
+        && let Err(why) = gather_virtual(entry, &mut simulated, runners, stop)
+    {
+        problem = Some(format!("virtual: {why}"));
+    }
+    let mut live = stored.unwrap_or_else(|| SampleFile::empty(entry, "live"));
+    while options.live
+        && !stop.load(Ordering::Relaxed)
+        && live_wanted(entry, &live, &simulated, options)
+        && problem.is_none()
+    {
+        if let Err(why) = one_live_round(entry, &mut live, runners, stop) {
+            problem = Some(format!("live: {why}"));
+        }
+        if let Err(why) = (runners.save)(&live) {
+            problem = Some(why);
+        }
+    }
+    // What came from another folder is kept with the rest.
+    if let (false, Err(why)) = (live.samples.is_empty(), (runners.save)(&live)) {
+        problem = Some(why);
+    }
+    row(entry, &live, &simulated, problem)
+}
+
+/// Whether another live run is needed.
+fn live_wanted(entry: &Entry, live: &SampleFile, simulated: &SampleFile, options: CampaignOptions) -> bool {
+    let rounds = live.rounds();
+    if rounds < entry.rounds.min(options.max_rounds) {
+        return true;
+    }
+    if entry.kind == Kind::Exact || rounds >= options.max_rounds || entry.informative {
+        return false;
+    }
+    let Some(summary) = Summary::of(&live.values()) else { return true };
+    match Summary::of(&simulated.values()) {
+        Some(simulated) => judge_random(&summary, &simulated) == Verdict::Undecided,
+        None => summary.precision().is_none_or(|precision| precision > LIVE_PRECISION),
+    }
+}
+
+fn gather_virtual(
+    entry: &Entry,
+    file: &mut SampleFile,
+    runners: &mut Runners<'_>,
+    stop: &AtomicBool,
+) -> Result<(), String> {
+    (runners.say)(&format!("{}: simulating", entry.name));
+    let (least, most) = if entry.kind == Kind::Exact { (EXACT_SEEDS, EXACT_SEEDS) } else { RANDOM_SEEDS };
+    while file.samples.len() < most && !stop.load(Ordering::Relaxed) {
+        let seed = VIRTUAL_SEED + file.samples.len() as u64;
+        let scenario = replicate(&entry.file, &entry.text, 1, seed).map_err(|error| error.to_string())?;
+        let record = (runners.simulate)(&scenario)?;
+        file.add(entry, &record, 1)?;
+        let precise = || Summary::of(&file.values()).and_then(|s| s.precision()).is_some_and(|p| p < VIRTUAL_PRECISION);
+        if file.samples.len() >= least && precise() {
+            break;
+        }
+    }
+    (runners.save)(file)
+}
+
+/// Runs all copies once. A late run is repeated, never used.
+fn one_live_round(
+    entry: &Entry,
+    file: &mut SampleFile,
+    runners: &mut Runners<'_>,
+    stop: &AtomicBool,
+) -> Result<(), String> {
+    let seed = 1 + u64::from(file.rounds());
+    let scenario = replicate(&entry.file, &entry.text, entry.copies, seed).map_err(|error| error.to_string())?;
+    let mut reasons = String::new();
+    for _ in 0..LIVE_ATTEMPTS {
+        (runners.say)(&format!("{}: live run {seed}, {} copies", entry.name, entry.copies));
+        let record = (runners.live)(&scenario)?;
+        if record.interrupted || stop.load(Ordering::Relaxed) {
+            return Err("interrupted".to_owned());
+        }
+        let validity = record.cases.first().map(|case| case.validity.clone()).unwrap_or_default();
+        if validity.valid {
+            return file.add(entry, &record, entry.copies);
+        }
+        reasons = validity.reasons.join("; ");
+        (runners.say)(&format!("{}: not valid: {reasons}", entry.name));
+        file.discarded.push(format!("run {seed}: {reasons}"));
+    }
+    Err(format!("{LIVE_ATTEMPTS} runs were not valid, the last because {reasons}"))
+}
+
+fn row(entry: &Entry, live: &SampleFile, simulated: &SampleFile, problem: Option<String>) -> Row {
+    let (measured, modelled) = (Summary::of(&live.values()), Summary::of(&simulated.values()));
+    let both = measured.as_ref().zip(modelled.as_ref());
+    let verdict = match (both, entry.kind) {
+        (None, _) => Verdict::Missing,
+        (Some((live, simulated)), Kind::Exact) => judge_exact(live, simulated),
+        (Some((live, simulated)), Kind::Random) => judge_random(live, simulated),
+    };
+    Row {
+        name: entry.name.clone(),
+        title: entry.title.clone(),
+        measurement: entry.measurement.clone(),
+        unit: if live.unit.is_empty() { simulated.unit.clone() } else { live.unit.clone() },
+        kind: entry.kind,
+        informative: entry.informative,
+        live: measured,
+        simulated: modelled,
+        ratio: both.map(|(live, simulated)| live.mean / simulated.mean),
+        interval: both
+            .filter(|_| entry.kind == Kind::Random)
+            .and_then(|(live, simulated)| ratio_interval(live, simulated)),
+        verdict,
+        problem,
+        note: entry.note.clone(),
+        live_created: live.created.clone(),
+        kernel: live.kernel.clone(),
+        machine: live.machine.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{CaseRecord, Measurement, Validity, WorkloadRecord};
+
+    const TEXT: &str = "title = 'x'\n[links.sat]\nkind = 'acts-t1'\nbetween = ['hub', 'pc']\n\
+                        [[workloads]]\nname = 'w'\napp = 'bulk'\nclient = 'pc'\nserver = 'hub'\nbytes = '1 kB'\n";
+    const OPTIONS: CampaignOptions = CampaignOptions { live: true, simulate: true, max_rounds: 5 };
+
+    fn entry(kind: Kind) -> Entry {
+        Entry {
+            name: "x".to_owned(),
+            file: "x.toml".to_owned(),
+            text: TEXT.to_owned(),
+            title: "x".to_owned(),
+            workloads: vec!["w".to_owned()],
+            measurement: "goodput".to_owned(),
+            kind,
+            copies: 4,
+            rounds: 2,
+            informative: false,
+            note: None,
+        }
+    }
+
+    /// A record in which every workload has this goodput, a little different for each seed.
+    fn record(scenario: &Scenario, goodput: f64, valid: bool) -> Record {
+        let value = goodput * (1.0 + 0.01 * (scenario.seed % 3) as f64);
+        let workload = |name: &String| WorkloadRecord {
+            name: name.clone(),
+            status: "done".to_owned(),
+            measurements: vec![Measurement { name: "goodput".to_owned(), unit: "bit/s".to_owned(), value }],
+            ..WorkloadRecord::default()
+        };
+        let workloads = scenario.cases[0].workloads.iter().map(|w| workload(&w.name)).collect();
+        let validity = Validity { valid, reasons: Vec::new() };
+        let case = CaseRecord { workloads, validity, ..CaseRecord::default() };
+        Record { seed: scenario.seed, cases: vec![case], ..Record::default() }
+    }
+
+    fn outcome(entry: &Entry, options: CampaignOptions, live: f64, late: usize) -> (Row, usize) {
+        let mut runs = 0;
+        let row = compare(
+            entry,
+            None,
+            options,
+            &mut Runners {
+                live: &mut |scenario| {
+                    runs += 1;
+                    Ok(record(scenario, live, runs > late))
+                },
+                simulate: &|scenario| Ok(record(scenario, 100.0, true)),
+                save: &mut |_| Ok(()),
+                say: &mut |_| {},
+            },
+            &AtomicBool::new(false),
+        );
+        (row, runs)
+    }
+
+    #[test]
+    fn an_exact_comparison_takes_its_rounds() {
+        let (row, runs) = outcome(&entry(Kind::Exact), OPTIONS, 101.0, 0);
+        assert_eq!((row.verdict, runs, row.interval), (Verdict::Agrees, 2, None));
+        assert_eq!(row.live.map(|s| s.n), Some(8));
+        assert_eq!(outcome(&entry(Kind::Exact), OPTIONS, 110.0, 0).0.verdict, Verdict::Differs);
+    }
+
+    #[test]
+    fn a_random_comparison_adds_rounds_until_it_is_decided() {
+        let (row, runs) = outcome(&entry(Kind::Random), OPTIONS, 100.0, 0);
+        assert_eq!((row.verdict, runs), (Verdict::Agrees, 2));
+        let (row, runs) = outcome(&entry(Kind::Random), OPTIONS, 104.8, 0);
+        assert_eq!((row.verdict, runs), (Verdict::Undecided, 5));
+        assert_eq!(outcome(&entry(Kind::Random), OPTIONS, 120.0, 0).0.verdict, Verdict::Differs);
+    }
+
+    #[test]
+    fn late_runs_are_repeated_and_never_used() {
+        let (row, runs) = outcome(&entry(Kind::Exact), OPTIONS, 100.0, 2);
+        assert_eq!((row.verdict, runs), (Verdict::Agrees, 4));
+        let (row, runs) = outcome(&entry(Kind::Exact), OPTIONS, 100.0, 3);
+        assert_eq!((row.verdict, runs), (Verdict::Missing, 3));
+        assert!(row.problem.unwrap().contains("not valid"));
+    }
+
+    #[test]
+    fn stored_samples_need_no_live_run() {
+        let entry = entry(Kind::Exact);
+        let mut stored = SampleFile::empty(&entry, "live");
+        let scenario = replicate(&entry.file, &entry.text, 4, 1).unwrap();
+        stored.add(&entry, &record(&scenario, 100.0, true), 4).unwrap();
+        let stored = SampleFile::parse(&stored.to_json()).unwrap();
+        assert!(stored.fits(&entry));
+        let row = compare(
+            &entry,
+            Some(stored),
+            CampaignOptions { live: false, ..OPTIONS },
+            &mut Runners {
+                live: &mut |_| Err("must not run".to_owned()),
+                simulate: &|scenario| Ok(record(scenario, 100.0, true)),
+                save: &mut |_| Ok(()),
+                say: &mut |_| {},
+            },
+            &AtomicBool::new(false),
+        );
+        assert_eq!((row.verdict, row.problem), (Verdict::Agrees, None));
+    }
+
+    #[test]
+    fn a_failed_transfer_is_no_sample() {
+        let entry = entry(Kind::Exact);
+        let scenario = replicate(&entry.file, &entry.text, 1, 1).unwrap();
+        let mut failed = record(&scenario, 100.0, true);
+        failed.cases[0].workloads[0].status = "failed".to_owned();
+        let error = SampleFile::empty(&entry, "live").add(&entry, &failed, 1).unwrap_err();
+        assert!(error.contains("failed"), "{error}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Whether two sets of samples agree.
+//!
+//! The ratio of the means, live ÷ virtual, has a 95 % confidence interval by the delta method on its logarithm: the
+//! variance of ln(mean) is s² ÷ (n · mean²) for each side, the degrees of freedom follow Welch and Satterthwaite. (Fieller's
+//! interval, the other usual one, is nearly the same when both means are known within a few percent, as here.)
+
+use serde::Serialize;
+
+/// Most that an exact comparison may differ.
+pub const EXACT_WITHIN: f64 = 0.03;
+/// The interval of a random comparison must lie within this.
+pub const RANDOM_WITHIN: f64 = 0.05;
+/// Fewest samples of each side before an interval is believed.
+pub const SAMPLES_LEAST: usize = 8;
+
+/// Mean and spread of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// How many.
+    pub n: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation (n − 1); 0 for one sample.
+    pub deviation: f64,
+}
+
+/// How a comparison ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Within the tolerance.
+    Agrees,
+    /// Outside of it.
+    Differs,
+    /// Too few samples to tell.
+    Undecided,
+    /// One side has no samples.
+    Missing,
+}
+
+impl Summary {
+    /// Of samples; `None` without any.
+    #[must_use]
+    pub fn of(samples: &[f64]) -> Option<Summary> {
+        if samples.is_empty() {
+            return None;
+        }
+        let n = samples.len();
+        let mean = samples.iter().sum::<f64>() / n as f64;
+        let squares: f64 = samples.iter().map(|x| (x - mean).powi(2)).sum();
+        let deviation = if n > 1 { (squares / (n - 1) as f64).sqrt() } else { 0.0 };
+        Some(Summary { n, mean, deviation })
+    }
+
+    /// Standard deviation ÷ mean.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        if self.mean == 0.0 { 0.0 } else { self.deviation / self.mean.abs() }
+    }
+
+    /// Half the width of the mean's 95 % confidence interval ÷ the mean; `None` with fewer than two samples.
+    #[must_use]
+    pub fn precision(&self) -> Option<f64> {
+        (self.n > 1).then(|| student_t_975((self.n - 1) as f64) * self.spread() / (self.n as f64).sqrt())
+    }
+
+    /// The variance of ln(mean).
+    fn log_variance(&self) -> f64 {
+        self.spread().powi(2) / self.n as f64
+    }
+}
+
+/// The 95 % confidence interval of the ratio of two means.
+#[must_use]
+pub fn ratio_interval(live: &Summary, virtual_: &Summary) -> Option<(f64, f64)> {
+    if live.n < 2 || virtual_.n < 2 || live.mean <= 0.0 || virtual_.mean <= 0.0 {
+        return None;
+    }
+    let (a, b) = (live.log_variance(), virtual_.log_variance());
+    let ratio = live.mean / virtual_.mean;
+    if a + b == 0.0 {
+        return Some((ratio, ratio));
+    }
+    let freedom = (a + b).powi(2) / (a * a / (live.n - 1) as f64 + b * b / (virtual_.n - 1) as f64);
+    let half = student_t_975(freedom) * (a + b).sqrt();
+    Some((ratio * (-half).exp(), ratio * half.exp()))
+}
+
+/// For scenarios in which nothing is left to chance: the ratio of the means.
+#[must_use]
+pub fn judge_exact(live: &Summary, virtual_: &Summary) -> Verdict {
+    let ratio = live.mean / virtual_.mean;
+    if (ratio - 1.0).abs() <= EXACT_WITHIN { Verdict::Agrees } else { Verdict::Differs }
+}
+
+/// For scenarios with errors: where the interval lies.
+#[must_use]
+pub fn judge_random(live: &Summary, virtual_: &Summary) -> Verdict {
+    if live.n < SAMPLES_LEAST || virtual_.n < SAMPLES_LEAST {
+        return Verdict::Undecided;
+    }
+    match ratio_interval(live, virtual_) {
+        Some((low, high)) if low >= 1.0 - RANDOM_WITHIN && high <= 1.0 + RANDOM_WITHIN => Verdict::Agrees,
+        Some((low, high)) if low > 1.0 + RANDOM_WITHIN || high < 1.0 - RANDOM_WITHIN => Verdict::Differs,
+        _ => Verdict::Undecided,
+    }
+}
+
+/// The 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5; 3 % low at 2 degrees of freedom, 0.1 % at 5).
+fn student_t_975(freedom: f64) -> f64 {
+    let z = 1.959_963_985_f64;
+    let v = freedom.max(1.0);
+    z + (z.powi(3) + z) / (4.0 * v)
+        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * v.powi(2))
+        + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / (384.0 * v.powi(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        for (freedom, expected) in [(5.0, 2.5706), (10.0, 2.2281), (30.0, 2.0423), (1e6, 1.9600)] {
+            let found = student_t_975(freedom);
+            assert!((found / expected - 1.0).abs() < 0.002, "{freedom}: {found}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn summaries() {
+        assert_eq!(Summary::of(&[]), None);
+        let summary = Summary::of(&[1.0, 2.0, 3.0]).unwrap();
+        assert_eq!((summary.n, summary.mean, summary.deviation), (3, 2.0, 1.0));
+        assert_eq!(Summary::of(&[5.0]).unwrap().precision(), None);
+    }
+
+    #[test]
+    fn exact_comparisons_allow_three_percent() {
+        let of = |value: f64| Summary::of(&[value, value]).unwrap();
+        assert_eq!(judge_exact(&of(102.9), &of(100.0)), Verdict::Agrees);
+        assert_eq!(judge_exact(&of(103.1), &of(100.0)), Verdict::Differs);
+        assert_eq!(judge_exact(&of(96.9), &of(100.0)), Verdict::Differs);
+    }
+
+    /// Draws of which the spread is 20 %.
+    fn draws(seed: u64, n: usize, mean: f64) -> Vec<f64> {
+        // SplitMix64 (Steele, Lea and Flood 2014).
+        let mut state = seed.wrapping_mul(0x1234_5678_9abc_def1);
+        let mut uniform = || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        };
+        (0..n).map(|_| mean * (1.0 + 0.2 * (uniform() + uniform() + uniform() - 1.5) * 2.0)).collect()
+    }
+
+    #[test]
+    fn the_interval_covers_the_true_ratio_95_times_in_100() {
+        let covered = (0..1000)
+            .filter(|seed| {
+                let live = Summary::of(&draws(*seed, 20, 110.0)).unwrap();
+                let virtual_ = Summary::of(&draws(seed + 5000, 100, 100.0)).unwrap();
+                let (low, high) = ratio_interval(&live, &virtual_).unwrap();
+                low <= 1.1 && 1.1 <= high
+            })
+            .count();
+        assert!((930..=970).contains(&covered), "{covered} of 1000");
+    }
+
+    #[test]
+    fn random_comparisons_wait_until_the_interval_decides() {
+        let virtual_ = Summary::of(&draws(1, 2000, 100.0)).unwrap();
+        let judge = |n, mean| judge_random(&Summary::of(&draws(2, n, mean)).unwrap(), &virtual_);
+        assert_eq!(judge(4, 100.0), Verdict::Undecided);
+        assert_eq!(judge(20, 100.0), Verdict::Undecided);
+        assert_eq!(judge(500, 100.0), Verdict::Agrees);
+        assert_eq!(judge(500, 110.0), Verdict::Differs);
+        assert_eq!(judge(500, 105.0), Verdict::Undecided);
+    }
+}

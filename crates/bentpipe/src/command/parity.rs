@@ -1,0 +1,127 @@
+//! Runs the parity scenarios live and in the simulator, and prints how they compare.
+
+use super::BadInput;
+use crate::cli::{ParityArguments, Side};
+use crate::files::write_whole;
+use crate::stop;
+use anyhow::Context;
+use bentpipe_host::namespace::acquire_privilege;
+use bentpipe_lab::live::{self, LiveOptions};
+use bentpipe_lab::parity::campaign::{CampaignOptions, Row, Runners, compare};
+use bentpipe_lab::parity::index::{Entry, read_index};
+use bentpipe_lab::parity::replicate::replicate;
+use bentpipe_lab::parity::samples::{SampleFile, file_name};
+use bentpipe_lab::parity::table;
+use bentpipe_lab::record::Record;
+use bentpipe_lab::scenario::Scenario;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+/// The list that is read when none is named.
+const USUAL_INDEX: &str = "scenarios/parity/parity.toml";
+
+/// Runs and compares.
+pub fn run(arguments: &ParityArguments) -> anyhow::Result<ExitCode> {
+    let entries = chosen(&arguments.what)?;
+    let options = CampaignOptions {
+        live: arguments.only != Some(Side::Virtual),
+        simulate: arguments.only != Some(Side::Live),
+        max_rounds: arguments.max_rounds,
+    };
+    // Before anything is started: what this kernel cannot keep, stored samples, the rights, a folder for the results.
+    let mut stored = Vec::new();
+    for entry in &entries {
+        let scenario = replicate(&entry.file, &entry.text, 1, 1).map_err(|error| BadInput(error.to_string()))?;
+        if options.live {
+            live::check(&scenario).map_err(BadInput::from)?;
+        }
+        stored.push(match &arguments.live_from {
+            Some(folder) => stored_samples(folder, entry)?,
+            None => None,
+        });
+    }
+    let privilege =
+        if options.live { Some(acquire_privilege().map_err(|error| BadInput(error.to_string()))?) } else { None };
+    let out = &arguments.out;
+    std::fs::create_dir_all(out).map_err(|error| BadInput(format!("cannot make {}: {error}", out.display())))?;
+    let stop = stop::flag_on_signals()?;
+    let mut rows: Vec<Row> = Vec::new();
+    for (entry, stored) in entries.iter().zip(stored) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let mut live = |scenario: &Scenario| {
+            let Some(privilege) = privilege else { return Err("not asked for".to_owned()) };
+            let options = LiveOptions { privilege, capture_directory: None };
+            live::run(scenario, &options, &stop, &mut |_| {}).map_err(|error| error.to_string())
+        };
+        let mut save = |file: &SampleFile| {
+            let path = out.join(file_name(&file.name, &file.side));
+            write_whole(&path, file.to_json().as_bytes()).map_err(|error| format!("{error:#}"))
+        };
+        let mut runners =
+            Runners { live: &mut live, simulate: &simulate, save: &mut save, say: &mut |what| eprintln!("{what}") };
+        rows.push(compare(entry, stored, options, &mut runners, &stop));
+    }
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&rows).context("cannot write the table as JSON")? + "\n"
+    } else if arguments.markdown {
+        table::markdown(&rows)
+    } else {
+        table::text(&rows)
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    if stop.load(Ordering::Relaxed) {
+        return Ok(ExitCode::from(stop::EXIT_INTERRUPTED));
+    }
+    let fine = match arguments.only {
+        // One side alone has nothing to agree with.
+        Some(Side::Live) => rows.iter().all(|row| row.problem.is_none() && row.live.is_some()),
+        _ => {
+            let totals = table::totals(&rows);
+            totals.other + totals.missing == 0
+        }
+    };
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// THE ONE PLACE where the simulator joins: replace the body by a call of `bentpipe_lab::simulated::run`.
+fn simulate(_scenario: &Scenario) -> Result<Record, String> {
+    Err("this build has no simulator yet; allowed: --only live".to_owned())
+}
+
+/// The scenarios that the command line names: all of a list, or some of one.
+fn chosen(what: &[String]) -> anyhow::Result<Vec<Entry>> {
+    let (files, names): (Vec<&String>, Vec<&String>) = what.iter().partition(|word| word.ends_with(".toml"));
+    let index = match files.as_slice() {
+        [] => USUAL_INDEX,
+        [file] => file.as_str(),
+        _ => return Err(BadInput("more than one list; allowed: one FILE.toml, and names from it".to_owned()).into()),
+    };
+    let mut entries = read_index(index).map_err(BadInput::from)?;
+    if let Some(unknown) = names.iter().find(|name| entries.iter().all(|entry| entry.name != ***name)) {
+        let all: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+        return Err(BadInput(format!("{index} lists no {unknown:?}; allowed: {}", all.join(", "))).into());
+    }
+    if !names.is_empty() {
+        entries.retain(|entry| names.iter().any(|name| **name == entry.name));
+    }
+    Ok(entries)
+}
+
+/// Live samples of an earlier campaign, if they are of this very scenario.
+fn stored_samples(folder: &Path, entry: &Entry) -> anyhow::Result<Option<SampleFile>> {
+    let path = folder.join(file_name(&entry.name, "live"));
+    let text = match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder.is_dir() => return Ok(None),
+        other => other.map_err(|error| BadInput(format!("cannot read {}: {error}", path.display())))?,
+    };
+    let file = SampleFile::parse(&text).map_err(|why| BadInput(format!("{}: {why}", path.display())))?;
+    if !file.fits(entry) {
+        eprintln!("{}: its samples are of another version of the scenario and are not used", path.display());
+        return Ok(None);
+    }
+    Ok(Some(file))
+}
