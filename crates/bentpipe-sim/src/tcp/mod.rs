@@ -180,6 +180,8 @@ pub struct Connection {
     keep_alive_probes: u32,
     ends_at: Option<Instant>,
     pace_until: Instant,
+    /// Something waits for `pace_until`.
+    pace_blocks: bool,
     last_sent: Instant,
 
     facts: FlowFacts,
@@ -341,6 +343,7 @@ impl Connection {
             keep_alive_probes: 0,
             ends_at: None,
             pace_until: Instant::ZERO,
+            pace_blocks: false,
             last_sent: now,
             facts: FlowFacts { start: now, end: now, active: state == State::SynSent, ..FlowFacts::default() },
             retransmitted_total: 0,

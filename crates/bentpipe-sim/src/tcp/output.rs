@@ -175,6 +175,7 @@ impl Connection {
                 break;
             }
             if self.is_paced(output.now) {
+                self.pace_blocks = true;
                 limited = true;
                 break;
             }
@@ -349,7 +350,6 @@ impl Connection {
 
     /// When pacing lets the next segment go, if one waits for that.
     pub(super) fn paced_wake(&self) -> Option<Instant> {
-        let waits = self.next < self.queue.end() + u64::from(self.fin_asked) || self.board.lost > 0;
-        (waits && self.in_flight() < self.window.cwnd && self.control.paces()).then_some(self.pace_until)
+        self.pace_blocks.then_some(self.pace_until)
     }
 }

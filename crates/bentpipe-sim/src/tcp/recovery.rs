@@ -673,8 +673,12 @@ impl Connection {
 
     /// Sends lost segments again, as far as the window allows.
     pub(super) fn retransmit_lost(&mut self, output: &mut Output<'_>) {
-        while self.in_flight() < self.window.cwnd && !self.is_paced(output.now) {
+        while self.in_flight() < self.window.cwnd {
             let Some(index) = self.board.next_repair() else { break };
+            if self.is_paced(output.now) {
+                self.pace_blocks = true;
+                break;
+            }
             self.send_again(index, output);
             if matches!(self.repair, Repair::Reducing | Repair::Recovery) {
                 self.prr.sent += 1;

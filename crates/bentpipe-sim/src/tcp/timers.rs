@@ -23,9 +23,7 @@ impl Connection {
         earlier(self.acks.due());
         earlier(self.handshake.due);
         earlier(self.ends_at);
-        if self.control.paces() {
-            earlier(self.paced_wake());
-        }
+        earlier(self.paced_wake());
         if let Some(idle) = self.settings.keep_alive {
             earlier(self.keep_alive_due(idle));
         }
@@ -66,7 +64,8 @@ impl Connection {
             self.acks.expired(self.rto.rto());
             self.acknowledge_if_owed(output);
         }
-        if self.control.paces() && due(self.paced_wake()) {
+        if due(self.paced_wake()) {
+            self.pace_blocks = false;
             self.retransmit_lost(output);
             self.transmit(output);
         }

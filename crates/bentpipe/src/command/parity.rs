@@ -14,10 +14,11 @@ use bentpipe_lab::parity::samples::{SampleFile, file_name};
 use bentpipe_lab::parity::table;
 use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
+use bentpipe_lab::simulated::{self, SimulatedOptions};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The list that is read when none is named.
 const USUAL_INDEX: &str = "scenarios/parity/parity.toml";
@@ -87,9 +88,10 @@ pub fn run(arguments: &ParityArguments) -> anyhow::Result<ExitCode> {
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// THE ONE PLACE where the simulator joins: replace the body by a call of `bentpipe_lab::simulated::run`.
-fn simulate(_scenario: &Scenario) -> Result<Record, String> {
-    Err("this build has no simulator yet; allowed: --only live".to_owned())
+/// The virtual side of one scenario.
+fn simulate(scenario: &Scenario) -> Result<Record, String> {
+    let options = SimulatedOptions { capture_directory: None, skip_live: false };
+    simulated::run(scenario, &options, &AtomicBool::new(false)).map_err(|error| error.to_string())
 }
 
 /// The scenarios that the command line names: all of a list, or some of one.
