@@ -22,7 +22,7 @@ pub fn normalised_ratio(forward: BitRate, back: BitRate, segment_bits: u64, ack_
 #[must_use]
 pub fn forward_limit(back: BitRate, ack_bits: u64, payload: DataSize, segments_per_ack: u32) -> BitRate {
     let segment = u128::from(payload.bytes) * 8 * u128::from(segments_per_ack.max(1));
-    let bps = u128::from(back.bps).checked_mul(segment).unwrap_or(u128::MAX) / u128::from(ack_bits.max(1));
+    let bps = u128::from(back.bps).saturating_mul(segment) / u128::from(ack_bits.max(1));
     BitRate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
 }
 

@@ -92,13 +92,25 @@ pub fn slow_start_segments(d: u64, p: f64) -> f64 {
     }
 }
 
-/// The expected time of `transfer` when data segments, and SYNs as well, are lost with `p` on the way of the data and with
-/// `p_reverse` on the way back. `None` when either is one half or more ([`handshake`]).
+/// Loss probabilities of a transfer. The paper has one for each way; bit errors spare a short packet more often than a
+/// long one, so the handshake has its own here.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Losses {
+    /// p: of a data segment.
+    pub data: f64,
+    /// Of the SYN.
+    pub syn: f64,
+    /// Of its answer.
+    pub syn_answer: f64,
+}
+
+/// The expected time of `transfer`. `None` when a SYN or its answer is lost with one half or more ([`handshake`]).
 #[must_use]
-pub fn latency(transfer: &Transfer, p: f64, p_reverse: f64) -> Option<Latency> {
+pub fn latency(transfer: &Transfer, losses: &Losses) -> Option<Latency> {
     let Transfer { file, mss, flow, initial_window, growth, syn_timeout, delayed_ack } = *transfer;
     assert!(initial_window >= 1 && growth > 1.0 && growth.is_finite(), "slow start grows from one segment or more");
-    let handshake = handshake(flow.rtt, syn_timeout, p, p_reverse)?;
+    let handshake = handshake(flow.rtt, syn_timeout, losses.syn, losses.syn_answer)?;
+    let p = losses.data;
     let rate = pftk::throughput(&flow, p);
     let p = probability(p);
     let d = segments(file, mss);
@@ -157,7 +169,7 @@ mod tests {
     }
 
     fn rounds(transfer: &Transfer) -> f64 {
-        latency(transfer, 0.0, 0.0).unwrap().slow_start.as_secs_f64() / 0.5
+        latency(transfer, &Losses::default()).unwrap().slow_start.as_secs_f64() / 0.5
     }
 
     #[test]
@@ -176,7 +188,7 @@ mod tests {
         assert!((rounds(&transfer(19, 4, 1.5, 1e6)) - 3.0).abs() < 1e-6);
         // Less than the initial window: one round.
         assert_eq!(rounds(&transfer(3, 10, 2.0, 1e6)), 1.0);
-        let parts = latency(&transfer(1023, 1, 2.0, 1e6), 0.0, 0.0).unwrap();
+        let parts = latency(&transfer(1023, 1, 2.0, 1e6), &Losses::default()).unwrap();
         assert_eq!((parts.loss, parts.congestion_avoidance), (Duration::ZERO, Duration::ZERO));
         assert_eq!(parts.total().as_secs_f64(), 0.5 + 5.0, "a handshake and ten rounds");
     }
@@ -201,7 +213,7 @@ mod tests {
         // T_loss = 0.6339677·(0.175452·1.0204082 + 0.824548·0.5) = 0.6339677·0.591307 = 0.374870 s
         // rate: E[W] = 12.175118, Q̂ = 0.279922 (see pftk): (99 + 6.087559 + 0.279922) / (0.5·13.175118 + 0.285635)
         //   = 105.367481/6.873194 = 15.330206; T_ca = 36.237201/15.330206 = 2.363778 s
-        let parts = latency(&transfer(100, 1, 1.5, 1e6), 0.01, 0.0).unwrap();
+        let parts = latency(&transfer(100, 1, 1.5, 1e6), &Losses { data: 0.01, ..Losses::default() }).unwrap();
         assert!((slow_start_segments(100, 0.01) - 63.762_8).abs() < 1e-3);
         assert!((parts.slow_start.as_secs_f64() - 4.307_3).abs() < 1e-3, "{parts:?}");
         assert!((parts.loss.as_secs_f64() - 0.374_9).abs() < 1e-3, "{parts:?}");
@@ -211,8 +223,9 @@ mod tests {
     #[test]
     fn a_little_loss_is_next_to_none() {
         let transfer = transfer(1000, 2, 1.5, 40.0);
-        let none = latency(&transfer, 0.0, 0.0).unwrap().total().as_secs_f64();
-        let little = latency(&transfer, 1e-9, 1e-9).unwrap().total().as_secs_f64();
+        let none = latency(&transfer, &Losses::default()).unwrap().total().as_secs_f64();
+        let little =
+            latency(&transfer, &Losses { data: 1e-9, syn: 1e-9, syn_answer: 1e-9 }).unwrap().total().as_secs_f64();
         assert!((little / none - 1.0).abs() < 1e-4, "{little} {none}");
     }
 
@@ -236,13 +249,13 @@ mod tests {
                 syn_timeout: Duration::from_secs(3),
                 delayed_ack: Duration::ZERO,
             };
-            let parts = latency(&transfer, p, back).unwrap();
+            let parts = latency(&transfer, &Losses { data: p, syn: p, syn_answer: back }).unwrap();
             // Durations hold no NaN; what a NaN or a negative number would have become is zero.
             prop_assert!(parts.slow_start >= transfer.flow.rtt && parts.handshake >= transfer.flow.rtt);
             let wanted = parts.total();
             let larger = Transfer { file: DataSize::from_bytes(bytes + mss), ..transfer };
-            let more = latency(&larger, 0.0, 0.0).unwrap().total();
-            prop_assert!(latency(&transfer, 0.0, 0.0).unwrap().total() <= more + Duration::from_nanos(1 + more.ns / 1_000_000_000));
+            let more = latency(&larger, &Losses::default()).unwrap().total();
+            prop_assert!(latency(&transfer, &Losses::default()).unwrap().total() <= more + Duration::from_nanos(1 + more.ns / 1_000_000_000));
             prop_assert!(wanted > Duration::ZERO);
         }
     }
