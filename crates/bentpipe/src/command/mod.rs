@@ -2,6 +2,7 @@
 
 pub mod generate;
 pub mod links;
+pub mod predict;
 pub mod report;
 pub mod run;
 pub mod shell;
