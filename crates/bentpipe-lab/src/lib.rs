@@ -3,6 +3,7 @@
 mod collect;
 pub mod live;
 pub mod parity;
+pub mod predict;
 pub mod record;
 pub mod report;
 pub mod scenario;

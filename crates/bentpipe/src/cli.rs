@@ -1,6 +1,7 @@
 //! The command line, defined once: help, man pages and completions come from here.
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use bentpipe_link::units::DataSize;
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -28,6 +29,8 @@ pub enum Command {
     },
     /// List the TCP presets for [hosts.X.tcp]
     Presets,
+    /// Say what the analytic models of TCP predict for a transfer
+    Predict(PredictArguments),
     /// Run a shell, or one command, behind a satellite link
     Shell(ShellArguments),
     /// Run a scenario's workloads over real packets or in virtual time; leave a record and a report
@@ -61,6 +64,61 @@ pub enum LinksAction {
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<String>,
     },
+}
+
+/// Say what the analytic models of TCP predict for a transfer
+///
+/// The client is at the terminal, the server at the hub. Nothing is sent: these are formulas, each with its source, fed with
+/// what the link and the TCP settings say. docs/models.md explains them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  bentpipe predict acts-t1 --tcp windows-95 --bytes '5 MB'\n  \
+bentpipe predict geo-two-way --tcp tcp-lfn --set noise=1e-6 --set 'tcp.receive_window=64 KiB' --bytes '50 MB'")]
+pub struct PredictArguments {
+    /// A name from the catalogue (`bentpipe links`), or a link file
+    #[arg(value_name = "LINK")]
+    pub link: String,
+    /// Override a field of the link ('one_way_delay=250 ms') or of TCP ('tcp.receive_window=64 KiB'); may be given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// TCP preset of both sides (`bentpipe presets`)
+    #[arg(long, value_name = "PRESET", default_value = "linux")]
+    pub tcp: String,
+    /// Size of the transfer
+    #[arg(long, value_name = "SIZE", default_value = "1 MB")]
+    pub bytes: DataSize,
+    /// Share of data segments lost, such as 0.01 or '1 %', instead of what the link's errors make
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub loss: Option<f64>,
+    /// Which way the data goes
+    #[arg(long, value_enum, default_value_t = Way::Download)]
+    pub direction: Way,
+    /// Connections that share the transfer
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub connections: u32,
+    /// Print JSON instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
+    /// From the hub to the terminal
+    Download,
+    /// From the terminal to the hub
+    Upload,
+}
+
+/// Reads `0.01` or `1 %`.
+fn share(text: &str) -> Result<f64, String> {
+    let value = match text.trim().strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
+        None => text.trim().parse(),
+    };
+    match value {
+        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
+        _ => Err("allowed: 0 to less than 1, such as 0.01, or a percentage below 100, such as '1 %'".to_owned()),
+    }
 }
 
 /// Run a shell, or one command, behind a satellite link

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         cli::Command::Links { action } => command::links::run(action),
         cli::Command::Presets => command::links::presets(),
+        cli::Command::Predict(arguments) => command::predict::run(&arguments),
         cli::Command::Shell(arguments) => command::shell::run(arguments),
         cli::Command::Run(arguments) => command::run::run(arguments),
         cli::Command::Report(arguments) => command::report::run(&arguments),

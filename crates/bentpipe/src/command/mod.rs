@@ -3,6 +3,7 @@
 pub mod generate;
 pub mod links;
 pub mod parity;
+pub mod predict;
 pub mod report;
 pub mod run;
 pub mod shell;

@@ -5,8 +5,18 @@ use crate::processes;
 use std::fs::File;
 use std::process::Stdio;
 
-const COMMANDS: &[&[&str]] =
-    &[&[], &["links"], &["links", "show"], &["presets"], &["shell"], &["run"], &["report"], &["completions"], &["man"]];
+const COMMANDS: &[&[&str]] = &[
+    &[],
+    &["links"],
+    &["links", "show"],
+    &["presets"],
+    &["predict"],
+    &["shell"],
+    &["run"],
+    &["report"],
+    &["completions"],
+    &["man"],
+];
 
 #[test]
 fn every_command_has_help() {
@@ -42,6 +52,7 @@ fn completions_and_man_pages_are_written() {
         "bentpipe-links-show.1",
         "bentpipe-links.1",
         "bentpipe-man.1",
+        "bentpipe-predict.1",
         "bentpipe-presets.1",
         "bentpipe-report.1",
         "bentpipe-run.1",
@@ -55,6 +66,23 @@ fn completions_and_man_pages_are_written() {
 }
 
 #[test]
+fn predictions_are_a_table_or_json() {
+    let place = Place::new(users()[0]);
+    let asked = ["predict", "acts-t1", "--tcp", "windows-95", "--set", "tcp.receive_window=16 KiB", "--bytes", "5 MB"];
+    let table = place.bentpipe(&asked).ends().expect(0);
+    for part in ["segment", "round trip", "Kruse", "Cardwell", "not applicable: nothing is lost"] {
+        assert!(table.stdout.contains(part), "{part}: {}", table.stdout);
+    }
+    let json = place.bentpipe(&[&asked[..], &["--json", "--loss", "1 %"]].concat()).ends().expect(0).stdout;
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&value["bytes"], &value["inputs"]["segment_loss"]), (&5_000_000.into(), &0.01.into()));
+    // The lesser of the two buffers: windows-95 sends from 8 KiB.
+    assert_eq!(value["inputs"]["window_bytes"], 8192);
+    assert_eq!(value["rows"].as_array().unwrap().len(), 7);
+    assert_eq!(place.list(""), ["tmp"], "a prediction makes nothing");
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let place = Place::new(users()[0]);
     place.write("s.toml", "title = 'x'\n[links.sat]\nkind = 'lan'\nbetween = ['a', 'b']\n");
@@ -64,6 +92,7 @@ fn a_reader_that_goes_away_is_no_failure() {
         &["links"],
         &["links", "show", "inmarsat-b"],
         &["presets"],
+        &["predict", "acts-t1"],
         &["completions", "bash"],
         &["--help"],
         &["run", "--help"],

@@ -1,0 +1,212 @@
+use super::*;
+use bentpipe_link::catalogue;
+use toml::Table;
+
+struct Asked {
+    link: LinkConfig,
+    tcp: TcpConfig,
+}
+
+fn asked(link: &str, over: &str, tcp: &str) -> Asked {
+    let file = catalogue::named(link).unwrap().unwrap();
+    let over: Table = toml::from_str(over).unwrap();
+    Asked { link: file.with(over).unwrap(), tcp: TcpConfig::from_table(toml::from_str(tcp).unwrap()).unwrap() }
+}
+
+impl Asked {
+    fn question(&self) -> Question<'_> {
+        Question {
+            name: "test",
+            link: &self.link,
+            tcp: &self.tcp,
+            direction: Direction::Download,
+            bytes: DataSize::from_bytes(1_000_000),
+            loss: None,
+            connections: 1,
+        }
+    }
+    fn predict(&self) -> Prediction {
+        predict(&self.question()).unwrap()
+    }
+}
+
+/// One line a row, in milliseconds and bit/s.
+fn lines(prediction: &Prediction) -> Vec<String> {
+    let line = |row: &Row| match &row.outcome {
+        Outcome::Predicted { seconds, goodput_bps } => {
+            format!("{} {} ms {goodput_bps} bit/s", row.model, (seconds * 1e3).round())
+        }
+        Outcome::NotApplicable { not_applicable } => format!("{}: {not_applicable}", row.model),
+    };
+    prediction.rows.iter().map(line).collect()
+}
+
+fn goodput(prediction: &Prediction, model: &str) -> u64 {
+    match &prediction.rows.iter().find(|row| row.model == model).unwrap().outcome {
+        Outcome::Predicted { goodput_bps, .. } => *goodput_bps,
+        Outcome::NotApplicable { not_applicable } => panic!("{model}: {not_applicable}"),
+    }
+}
+
+#[test]
+fn what_the_models_are_given() {
+    // A segment of 1500 B in PPP: 1507 B = 12,056 bits, 7.849 ms at 1.536 Mbit/s; an acknowledgement 47 B = 376 bits,
+    // 0.245 ms. Payload 1,536,000 · 11,680 / 12,056 = 1,488,095.5 bit/s. In 508.094 ms that is 94,511 B.
+    let inputs = asked("acts-t1", "noise = 1e-6", "preset = 'windows-95'").predict().inputs;
+    assert_eq!((inputs.segment_bytes, inputs.segment_bits, inputs.ack_bits), (1460, 12_056, 376));
+    assert_eq!(inputs.payload_rate_bps, 1_488_095);
+    assert!((inputs.rtt_seconds - (0.5 + (12_056.0 + 376.0) / 1_536_000.0)).abs() < 2e-9);
+    assert_eq!(inputs.bandwidth_delay_product_bytes, 94_512);
+    // 1 − (1 − 1e-6)^12056 = 0.0119836.
+    assert!((inputs.segment_loss.unwrap() - 0.011_983_6).abs() < 1e-7);
+    assert_eq!((inputs.window_bytes, inputs.slow_start_growth), (Some(8192), 1.5));
+    // Linux: timestamps take 12 bytes; growth by what is acknowledged; RTT + 200 ms.
+    let inputs = asked("acts-t1", "", "").predict().inputs;
+    assert_eq!((inputs.segment_bytes, inputs.ack_bits, inputs.window_bytes), (1448, 59 * 8, None));
+    assert_eq!(inputs.slow_start_growth, 2.0);
+    assert!((inputs.timeout_seconds - inputs.rtt_seconds - 0.2).abs() < 1e-9);
+}
+
+#[test]
+fn the_upload_is_the_other_way_round() {
+    let asked = asked("direcpc", "", "");
+    let down = asked.predict().inputs;
+    let up = predict(&Question { direction: Direction::Upload, ..asked.question() }).unwrap().inputs;
+    assert_eq!((down.rate_bps, down.return_rate_bps), (400_000, 28_800));
+    assert_eq!((up.rate_bps, up.return_rate_bps), (28_800, 400_000));
+    assert!(up.rtt_seconds > down.rtt_seconds, "a full segment takes 419 ms through the modem");
+}
+
+#[test]
+fn a_clean_link_with_a_small_window() {
+    // Window: five segments of 1460 B a round trip: 58,400 / 0.50809375 = 114,939.4 bit/s.
+    // Kruse: rounds of 1, 1.5, 2.25, 3.375 and then 5 segments, each a round trip: 140 of them and 500 ms of set-up; the
+    // last one's sending adds to it. Cardwell: 685 segments: log1.5(5) + 1 + (685 − (1.5·5 − 1)/0.5)/5 = 139.37 rounds,
+    // a handshake, and 100 ms for the first delayed acknowledgement. Both recomputed outside this program.
+    let prediction = asked("acts-t1", "", "preset = 'windows-95'").predict();
+    assert_eq!(
+        lines(&prediction),
+        [
+            "window 69602 ms 114939 bit/s",
+            "return link: acknowledgements fit: k = 0.031, and one stands for 2 segments",
+            "Kruse 71648 ms 111657 bit/s",
+            "Cardwell 71421 ms 112012 bit/s",
+            "Mathis: nothing is lost",
+            "PFTK: nothing is lost",
+            "CUBIC: a model of CUBIC; the sender uses reno",
+        ]
+    );
+}
+
+#[test]
+fn a_noisy_link_with_a_large_window() {
+    let prediction = asked("acts-t1", "noise = 1e-6", "preset = 'tcp-lfn'").predict();
+    // Segments of 1448 B in 508.156 ms, lost with 0.01198. Mathis: 11,584 / 0.508156 · √0.75 / √0.01198 = 180,342 bit/s;
+    // PFTK with 64.7 segments in flight and T0 = 1 s. Recomputed outside this program.
+    assert_eq!(
+        lines(&prediction),
+        [
+            "window 5421 ms 1475864 bit/s",
+            "return link: acknowledgements fit: k = 0.039, and one stands for 2 segments",
+            "Kruse: a model without losses; this transfer expects 8.3",
+            "Cardwell 50612 ms 158065 bit/s",
+            "Mathis 44360 ms 180342 bit/s",
+            "PFTK 50818 ms 157424 bit/s",
+            "CUBIC: a model of CUBIC; the sender uses reno",
+        ]
+    );
+}
+
+#[test]
+fn a_thin_return_link_limits() {
+    // 28.8 kbit/s for acknowledgements of 47 B, one for two segments of 1460 B: 28,800 / 376 · 23,360 = 1,789,276 bit/s;
+    // at 2 Mbit/s down (1,976,311 bit/s of data) that is the limit.
+    let asked = asked("direcpc", "forward = { rate = '2 Mbit/s' }", "preset = 'windows-95'");
+    assert_eq!(goodput(&asked.predict(), "return link"), 1_789_276);
+}
+
+#[test]
+fn more_connections_fill_the_link() {
+    let asked = asked("acts-t1", "", "preset = 'windows-95'\nreceive_window = '24 KiB'\nsend_buffer = '24 KiB'");
+    let of = |connections| predict(&Question { connections, ..asked.question() }).unwrap();
+    let (one, eight) = (of(1), of(8));
+    assert_eq!(goodput(&one, "window"), 367_806);
+    assert_eq!(goodput(&eight, "window"), 1_488_095, "the link's");
+    for model in ["Kruse", "Cardwell"] {
+        assert!(goodput(&eight, model) > 2 * goodput(&one, model), "{model}");
+    }
+}
+
+#[test]
+fn models_refuse_what_they_do_not_know() {
+    let refused = |link: &str, over: &str, tcp: &str, model: &str, why: &str| {
+        let prediction = asked(link, over, tcp).predict();
+        let line = lines(&prediction).into_iter().find(|line| line.starts_with(model)).unwrap();
+        assert!(line.contains(why), "{link} {over} {tcp}: {line}");
+    };
+    refused("acts-t1", "noise = 1e-5", "", "Mathis", "uses cubic");
+    refused("acts-t1", "noise = 1e-5", "", "Cardwell", "uses cubic");
+    refused("acts-t1", "noise = 1e-5", "preset = 'tcp-lfn'", "Kruse", "without losses");
+    refused("acts-t1", "noise = 1e-8", "preset = 'tcp-lfn'", "PFTK", "steady state needs losses");
+    refused("acts-t1", "noise = 1e-3", "preset = 'tcp-lfn'", "PFTK", "100 % of the segments are lost");
+    refused("acts-t1", "noise = 0.5", "preset = 'tcp-lfn'", "Cardwell", "100 % of the segments are lost");
+    let storm = "noise = { profile = 'thunderstorm', dwell = '30 s' }";
+    refused("acts-t1", storm, "preset = 'tcp-lfn'", "PFTK", "changes over time; --loss");
+    let steps = "rate_schedule = { steps = [{ at = '0 s', rate = '1 Mbit/s' }, { at = '9 s', rate = '2 Mbit/s' }] }";
+    refused("acts-t1", steps, "preset = 'tcp-lfn'", "Kruse", "rate changes over time");
+}
+
+#[test]
+fn every_link_and_preset_has_finite_answers() {
+    for name in catalogue::names() {
+        for preset in bentpipe_link::stack::PRESETS {
+            for noise in ["", "noise = 1e-7", "noise = 1e-5", "noise = 1e-4", "noise = 0.5"] {
+                let asked = asked(name, noise, &format!("preset = '{}'", preset.name));
+                for direction in [Direction::Download, Direction::Upload] {
+                    for bytes in [1, 100_000, 1_000_000_000] {
+                        let bytes = DataSize::from_bytes(bytes);
+                        let prediction = predict(&Question { direction, bytes, ..asked.question() }).unwrap();
+                        let bound = goodput(&prediction, "window");
+                        for row in &prediction.rows {
+                            let Outcome::Predicted { seconds, goodput_bps } = row.outcome else { continue };
+                            let what = format!("{name} {} {noise} {bytes} {}", preset.name, row.model);
+                            assert!(seconds.is_finite() && seconds > 0.0, "{what}: {seconds} s");
+                            if row.kind == Kind::Bound {
+                                continue;
+                            }
+                            assert!(goodput_bps <= bound + bound / 1000, "{what}: {goodput_bps} above {bound}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_given_loss_stands_above_the_links() {
+    let asked = asked("acts-t1", "noise = { profile = 'thunderstorm', dwell = '30 s' }", "preset = 'tcp-lfn'");
+    let bytes = DataSize::from_bytes(100_000_000);
+    let prediction = predict(&Question { loss: Some(0.01), bytes, ..asked.question() }).unwrap();
+    assert_eq!(prediction.inputs.segment_loss, Some(0.01));
+    assert!(goodput(&prediction, "PFTK") > 0);
+}
+
+#[test]
+fn impossible_questions_are_refused() {
+    let asked = asked("acts-t1", "", "");
+    let nothing = Question { bytes: DataSize::from_bytes(0), ..asked.question() };
+    assert_eq!(predict(&nothing), Err(PredictError::NoBytes));
+    assert_eq!(predict(&Question { loss: Some(1.0), ..asked.question() }), Err(PredictError::Loss(1.0)));
+    assert_eq!(predict(&Question { connections: 0, ..asked.question() }), Err(PredictError::Connections(0)));
+}
+
+#[test]
+fn the_json_says_which_rows_apply() {
+    let json = asked("acts-t1", "", "preset = 'windows-95'").predict().to_json().unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["inputs"]["segment_bytes"], 1460);
+    assert_eq!(value["rows"][0]["goodput_bps"], 114_939);
+    assert_eq!(value["rows"][4]["not_applicable"], "nothing is lost");
+    assert!(value["simulated"].is_null());
+}
