@@ -4,3 +4,4 @@ pub mod live;
 pub mod record;
 pub mod report;
 pub mod scenario;
+pub mod sweep;

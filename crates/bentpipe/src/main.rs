@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         cli::Command::Presets => command::links::presets(),
         cli::Command::Shell(arguments) => command::shell::run(arguments),
         cli::Command::Run(arguments) => command::run::run(arguments),
+        cli::Command::Sweep(arguments) => command::sweep::run(arguments),
         cli::Command::Report(arguments) => command::report::run(&arguments),
         cli::Command::Completions { shell } => command::generate::completions(shell),
         cli::Command::Man { out } => command::generate::man(&out),

@@ -5,7 +5,7 @@
 
 mod charts;
 mod html;
-mod quantity;
+pub(crate) mod quantity;
 mod sections;
 mod summary;
 mod text;

@@ -5,6 +5,7 @@ pub mod links;
 pub mod report;
 pub mod run;
 pub mod shell;
+pub mod sweep;
 
 use bentpipe_link::problem::Problem;
 
