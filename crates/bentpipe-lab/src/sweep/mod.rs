@@ -33,12 +33,12 @@ pub enum SweepError {
     #[error("another sweep works in {0}; allowed: another folder, or wait until it is done")]
     Busy(PathBuf),
     /// The folder could not be read or written.
-    #[error("{what}: {source}")]
+    #[error("{what}: {why}")]
     Folder {
         /// What could not be done.
         what: String,
         /// Why.
-        source: io::Error,
+        why: io::Error,
     },
     /// Nothing worked.
     #[error("the first {count} runs all failed; the first: {first}")]
@@ -51,8 +51,8 @@ pub enum SweepError {
 }
 
 impl SweepError {
-    fn folder(what: String, source: io::Error) -> SweepError {
-        SweepError::Folder { what, source }
+    fn folder(what: String, why: io::Error) -> SweepError {
+        SweepError::Folder { what, why }
     }
 
     /// The user asked for something impossible; nothing was started.

@@ -47,11 +47,15 @@ fn render_block(summary: &Summary, rows: &[&SummaryRow], cases: bool) -> String 
     let write = |value: f64| quantity::measurement(&first.measurement, &first.unit, value);
     let name = quantity::name(&first.measurement);
     // What no setting moves needs no table.
-    let constant = first.mean.filter(|mean| {
-        rows.iter().all(|row| row.failed == 0 && row.errors == 0 && [row.minimum, row.maximum] == [Some(*mean); 2])
-    });
-    if let (Some(mean), true) = (constant, rows.len() > 1) {
-        return format!("\n{place}: {name}: {} in every run\n", write(mean));
+    let known: Vec<&&SummaryRow> = rows.iter().filter(|row| row.n > 0).collect();
+    let constant = known
+        .first()
+        .and_then(|row| row.mean)
+        .filter(|mean| known.len() > 1 && known.iter().all(|row| [row.minimum, row.maximum] == [Some(*mean); 2]));
+    if let Some(mean) = constant {
+        let failed: usize = rows.iter().map(|row| row.failed + row.errors).sum();
+        let failed = if failed > 0 { format!(" that did not fail ({failed} did)") } else { String::new() };
+        return format!("\n{place}: {name}: {} in every run{failed}\n", write(mean));
     }
     let mut head: Vec<String> = summary.vary.clone();
     head.extend([format!("± ({} %)", summary.confidence)]);

@@ -53,7 +53,7 @@ fn fake(scenario: &Scenario, _: &AtomicBool) -> Result<Record, String> {
     state ^= state >> 29;
     let random = (state.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11) as f64 / (1_u64 << 53) as f64;
     let ratio = noise(scenario);
-    let failed = ratio > 5e-5 && scenario.seed % 2 == 0;
+    let failed = ratio > 5e-5 && scenario.seed.is_multiple_of(2);
     let goodput = 1e6 * (1.0 + (random - 0.5) * (ratio * 1e5).min(1.0));
     let measurement = |name: &str, unit: &str, value| Measurement { name: name.into(), unit: unit.into(), value };
     let mut measurements = vec![measurement("bytes", "B", 100_000.0)];
@@ -221,7 +221,7 @@ fn the_stopping_rule_runs_until_the_interval_is_narrow() {
     }
     // The quiet link is known after the least number of seeds; the noisiest also fails every other run.
     assert_eq!((outcome.targets[0], goodput[0].n), (5, 5));
-    assert!(outcome.targets[2] > 20 && outcome.targets[2] % 5 == 0, "{:?}", outcome.targets);
+    assert!(outcome.targets[2] > 20 && outcome.targets[2].is_multiple_of(5), "{:?}", outcome.targets);
     assert_eq!(goodput[2].failed + goodput[2].n, outcome.targets[2] as usize);
     let plan = Plan::new(Request { seeds: until(8), ..request(&[NOISE]) }).unwrap();
     assert_eq!(sweep(&plan, &options(&scratch.at("b"))).targets, [5, 8, 8]);

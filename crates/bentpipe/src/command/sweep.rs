@@ -63,17 +63,19 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
     let mut display = ProgressDisplay::new();
     let outcome = engine::run(&plan, &options, &run_virtually, &stop, &mut |progress| display.show(progress));
     display.clear();
-    let outcome = outcome.map_err(|error| {
-        let continues = !error.is_bad_input();
-        let error = told(error);
-        if continues { error.context(format!("{}; the same command continues", kept(&options.out))) } else { error }
-    })?;
+    let continues = |error: SweepError| match error.is_bad_input() {
+        true => told(error),
+        false => {
+            anyhow::anyhow!("{error}; what was done is kept in {}: the same command continues", options.out.display())
+        }
+    };
+    let outcome = outcome.map_err(continues)?;
     let (done, total) = outcome.done;
     if let Some(shard) = options.shard {
         writeln!(std::io::stdout(), "shard {} of {}: {done} of {total} runs done", shard.part, shard.parts)?;
         return end(&outcome, &options.out);
     }
-    parquet::write(&options.out.join("results.parquet"), &plan, &outcome).map_err(told)?;
+    parquet::write(&options.out.join("results.parquet"), &plan, &outcome).map_err(continues)?;
     let summary = summarise(&plan, &outcome);
     write_whole(&options.out.join("summary.csv"), summary.to_csv().as_bytes())?;
     let text = if arguments.json {
@@ -122,10 +124,6 @@ fn check_measured(plan: &Plan, summary: &Summary, outcome: &Outcome) -> anyhow::
         }
     }
     Ok(())
-}
-
-fn kept(out: &Path) -> String {
-    format!("what was done is kept in {}", out.display())
 }
 
 fn told(error: SweepError) -> anyhow::Error {

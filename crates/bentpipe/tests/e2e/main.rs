@@ -16,4 +16,5 @@ mod processes;
 mod recorded;
 mod runs;
 mod shell;
+mod sweep;
 mod windows;
