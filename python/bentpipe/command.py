@@ -82,7 +82,8 @@ def call(arguments: Sequence[str], command: str | None = None, echo: bool = Fals
 def message_of(errors: str) -> str:
     """What bentpipe said of an error, without its name before it."""
     lines = [line for line in errors.splitlines() if line.strip()]
-    said = [line.removeprefix("bentpipe: ") for line in lines if line.startswith("bentpipe: ")]
+    # "error: " is how its command line's parser begins.
+    said = [line.split(": ", 1)[1] for line in lines if line.startswith(("bentpipe: ", "error: "))]
     return "; ".join(said or lines[-3:]) or "bentpipe said nothing"
 
 

@@ -3,6 +3,7 @@
 use super::SweepError;
 use super::grid::{Quantity, Vary, quantity};
 use crate::scenario::{Scenario, find_link, flatten};
+use bentpipe_link::problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -122,8 +123,8 @@ impl Limit {
 }
 
 impl Plan {
-    /// Reads and checks everything, each point's scenario included.
-    pub fn new(request: Request) -> Result<Plan, SweepError> {
+    /// Reads and checks everything, each point's scenario included; `check` says what the runner cannot do.
+    pub fn new(request: Request, check: &dyn Fn(&Scenario) -> Result<(), Problem>) -> Result<Plan, SweepError> {
         let Request { source_name, text, set, vary, seeds, confidence } = &request;
         let base = Scenario::parse(source_name, text, set).map_err(SweepError::Scenario)?;
         if !(*confidence > 50.0 && *confidence < 100.0) {
@@ -150,7 +151,8 @@ impl Plan {
         };
         for number in 0..size {
             let point = plan.point(number, &keys);
-            let scenario = plan.parse(&point).map_err(|problem| {
+            let checked = plan.parse(&point).and_then(|scenario| check(&scenario).map(|()| scenario));
+            let scenario = checked.map_err(|problem| {
                 let shown: Vec<String> = plan.labels(&point).map(|(key, value)| format!("{key} = {value}")).collect();
                 let place = if shown.is_empty() { "the scenario".to_owned() } else { shown.join(", ") };
                 SweepError::Request(format!("--vary: with {place}: {problem}"))
@@ -211,7 +213,7 @@ impl Plan {
         Point { choices, overrides }
     }
 
-    fn parse(&self, point: &Point) -> Result<Scenario, bentpipe_link::problem::Problem> {
+    fn parse(&self, point: &Point) -> Result<Scenario, Problem> {
         let mut overrides = self.request.set.clone();
         overrides.extend_from_slice(&point.overrides);
         Scenario::parse(&self.request.source_name, &self.request.text, &overrides)
@@ -266,12 +268,11 @@ fn check_keys(varies: &[Vary], keys: &[Vec<String>], text: &str) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sweep::tests::{SCENARIO, request};
+    use crate::sweep::tests::{SCENARIO, planned, request};
 
     #[test]
     fn a_grid_is_every_combination_in_order() {
-        let plan =
-            Plan::new(request(&["links.sat.noise.ratio=1e-9..1e-7 log 3", "hosts.*.tcp.sack=true,false"])).unwrap();
+        let plan = planned(request(&["links.sat.noise.ratio=1e-9..1e-7 log 3", "hosts.*.tcp.sack=true,false"]));
         let labels: Vec<String> = plan
             .points
             .iter()
@@ -283,7 +284,7 @@ mod tests {
         assert!(scenario.cases[0].tcp.values().all(|tcp| tcp.sack == Some(false)));
         assert_eq!(scenario.overrides[0], "links.sat.noise.ratio=1e-8");
         assert!(plan.links.contains_key("geo-two-way"));
-        assert_eq!(Plan::new(request(&[])).unwrap().points.len(), 1);
+        assert_eq!(planned(request(&[])).points.len(), 1);
     }
 
     #[test]
@@ -297,14 +298,19 @@ mod tests {
             (&["hosts.*.tcp.sack=true", "hosts.hub.tcp.sack=false"], &["hosts.hub.tcp.sack", "already"]),
             (&[big, "hosts.*.tcp.initial_window=1..100 lin 100"], &["too many points"]),
         ] {
-            let error = Plan::new(request(vary)).unwrap_err().to_string();
+            let error = Plan::new(request(vary), &|_| Ok(())).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{vary:?}: {error}");
         }
         let cased = Request {
             text: format!("{SCENARIO}\n[[cases]]\nname = \"a\"\nset = {{ \"hosts.hub.tcp.sack\" = false }}\n"),
             ..request(&["hosts.*.tcp.sack=true,false"])
         };
-        assert!(Plan::new(cased).unwrap_err().to_string().contains("a case of the scenario sets hosts.hub.tcp.sack"));
+        assert!(
+            Plan::new(cased, &|_| Ok(()))
+                .unwrap_err()
+                .to_string()
+                .contains("a case of the scenario sets hosts.hub.tcp.sack")
+        );
         for (seeds, confidence, part) in [
             (SeedRule::Count(0), 99.0, "--seeds 0"),
             (SeedRule::Count(3), 100.0, "--confidence 100"),
@@ -312,7 +318,7 @@ mod tests {
             (SeedRule::Until { limits: vec![], min: 5, max: 4 }, 99.0, "--seeds-max 4"),
             (SeedRule::Until { limits: vec!["goodput".into()], min: 5, max: 9 }, 99.0, "MEASUREMENT=LIMIT"),
         ] {
-            let error = Plan::new(Request { seeds, confidence, ..request(&[]) }).unwrap_err().to_string();
+            let error = Plan::new(Request { seeds, confidence, ..request(&[]) }, &|_| Ok(())).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
     }

@@ -186,17 +186,24 @@ impl Summary {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// The summary as CSV (RFC 4180), numbers in base units.
+    /// The summary as CSV (RFC 4180): numbers in base units, and varied keys in the columns of `results.parquet`.
     pub fn to_csv(&self) -> String {
-        let mut lines = vec!["point".to_owned()];
-        for key in &self.vary {
-            lines[0].push_str(&format!(",{}", field(key)));
+        let mut head = vec!["point".to_owned()];
+        for (key, value) in self.vary.iter().zip(self.rows.first().map_or(&[] as &[VariedValue], |row| &row.values)) {
+            head.push(field(key));
+            head.extend(value.value.map(|_| field(&format!("{key}.text"))));
         }
-        lines[0].push_str(",case,workload,measurement,unit,confidence,n,mean,half_width,minimum,maximum,failed,errors");
+        head.push(
+            "case,workload,measurement,unit,confidence,n,mean,half_width,minimum,maximum,failed,errors".to_owned(),
+        );
+        let mut lines = vec![head.join(",")];
         let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
         for row in &self.rows {
             let mut line = vec![row.point.to_string()];
-            line.extend(row.values.iter().map(|value| field(&value.text)));
+            for value in &row.values {
+                line.extend(value.value.map(|value| value.to_string()));
+                line.push(field(&value.text));
+            }
             line.extend([&row.case, &row.workload, &row.measurement, &row.unit].map(|text| field(text)));
             line.extend([self.confidence.to_string(), row.n.to_string()]);
             line.extend([row.mean, row.half_width, row.minimum, row.maximum].map(number));

@@ -39,6 +39,10 @@ pub fn request(vary: &[&str]) -> Request {
     }
 }
 
+pub fn planned(request: Request) -> Plan {
+    Plan::new(request, &|_| Ok(())).unwrap()
+}
+
 const NOISE: &str = "links.sat.noise.ratio=1e-9,1e-6,1e-4";
 const WINDOW: &str = "hosts.*.tcp.receive_window=8KiB,64 KiB";
 
@@ -114,7 +118,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
     let scratch = Scratch::new("threads");
     let until = SeedRule::Until { limits: vec!["goodput=5%".into()], min: 5, max: 200 };
     for seeds in [SeedRule::Count(6), until] {
-        let plan = Plan::new(Request { seeds, ..request(&[NOISE, WINDOW]) }).unwrap();
+        let plan = planned(Request { seeds, ..request(&[NOISE, WINDOW]) });
         let all: Vec<_> = [1, 2, 7]
             .map(|jobs| {
                 let out = scratch.at(&format!("{jobs}-{}", plan.limits.len()));
@@ -130,7 +134,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 #[test]
 fn a_stopped_sweep_continues_where_it_was() {
     let scratch = Scratch::new("resume");
-    let plan = Plan::new(request(&[NOISE, WINDOW])).unwrap();
+    let plan = planned(request(&[NOISE, WINDOW]));
     let whole = written(&plan, &sweep(&plan, &options(&scratch.at("whole"))), &scratch.at("whole"));
     let out = scratch.at("cut");
     let (stop, runs) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -165,7 +169,7 @@ fn a_stopped_sweep_continues_where_it_was() {
 #[test]
 fn a_folder_belongs_to_one_sweep() {
     let scratch = Scratch::new("asked");
-    let plan = Plan::new(request(&[NOISE])).unwrap();
+    let plan = planned(request(&[NOISE]));
     sweep(&plan, &options(&scratch.0));
     let before = std::fs::read(scratch.at("journal.jsonl")).unwrap();
     let base = request(&[NOISE]);
@@ -176,7 +180,7 @@ fn a_folder_belongs_to_one_sweep() {
         (Request { set: vec!["links.sat.rate=1 Mbit/s".into()], ..base.clone() }, "--set: none there"),
         (Request { text: format!("{SCENARIO}# changed\n"), ..base.clone() }, "x.toml has changed"),
     ] {
-        let plan = Plan::new(other).unwrap();
+        let plan = planned(other);
         let error = run(&plan, &options(&scratch.0), &fake, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
         assert!(error.is_bad_input() && error.to_string().contains(part), "{error}");
     }
@@ -199,7 +203,7 @@ fn a_folder_belongs_to_one_sweep() {
 #[test]
 fn a_full_disk_is_an_error_that_names_the_file() {
     let scratch = Scratch::new("full");
-    let plan = Plan::new(request(&[NOISE])).unwrap();
+    let plan = planned(request(&[NOISE]));
     drop(Folder::open(&scratch.0, &Asked::of(&plan)).unwrap());
     let full = std::fs::OpenOptions::new().append(true).open("/dev/full").unwrap();
     let error = Folder::onto(&scratch.0, full).append(&journal::RunLine::failed(0, 0, 7, "x".to_owned())).unwrap_err();
@@ -211,7 +215,7 @@ fn a_full_disk_is_an_error_that_names_the_file() {
 fn the_stopping_rule_runs_until_the_interval_is_narrow() {
     let scratch = Scratch::new("until");
     let until = |max| SeedRule::Until { limits: vec!["goodput=5%".into()], min: 5, max };
-    let plan = Plan::new(Request { seeds: until(1000), ..request(&[NOISE]) }).unwrap();
+    let plan = planned(Request { seeds: until(1000), ..request(&[NOISE]) });
     let outcome = sweep(&plan, &options(&scratch.at("a")));
     let summary = summarise(&plan, &outcome);
     let goodput: Vec<_> = summary.rows.iter().filter(|row| row.measurement == "goodput").collect();
@@ -223,7 +227,7 @@ fn the_stopping_rule_runs_until_the_interval_is_narrow() {
     assert_eq!((outcome.targets[0], goodput[0].n), (5, 5));
     assert!(outcome.targets[2] > 20 && outcome.targets[2].is_multiple_of(5), "{:?}", outcome.targets);
     assert_eq!(goodput[2].failed + goodput[2].n, outcome.targets[2] as usize);
-    let plan = Plan::new(Request { seeds: until(8), ..request(&[NOISE]) }).unwrap();
+    let plan = planned(Request { seeds: until(8), ..request(&[NOISE]) });
     assert_eq!(sweep(&plan, &options(&scratch.at("b"))).targets, [5, 8, 8]);
 }
 
@@ -232,7 +236,7 @@ fn shards_make_up_the_whole() {
     let scratch = Scratch::new("shards");
     let until = SeedRule::Until { limits: vec!["goodput=5%".into()], min: 5, max: 200 };
     for (i, seeds) in [SeedRule::Count(5), until].into_iter().enumerate() {
-        let plan = Plan::new(Request { seeds, ..request(&[NOISE, WINDOW]) }).unwrap();
+        let plan = planned(Request { seeds, ..request(&[NOISE, WINDOW]) });
         let whole = scratch.at(&format!("whole{i}"));
         let expected = written(&plan, &sweep(&plan, &options(&whole)), &whole);
         let merge: Vec<PathBuf> = (1..=4)
@@ -260,7 +264,7 @@ fn shards_make_up_the_whole() {
 #[test]
 fn a_run_that_breaks_is_told_and_tried_again() {
     let scratch = Scratch::new("errors");
-    let plan = Plan::new(request(&[NOISE])).unwrap();
+    let plan = planned(request(&[NOISE]));
     let breaking = |scenario: &Scenario, cancel: &AtomicBool| match (noise(scenario) > 1e-5, scenario.seed) {
         (true, 8) => Err("no route".to_owned()),
         (true, 9) => Ok(Record::default()),
@@ -271,7 +275,10 @@ fn a_run_that_breaks_is_told_and_tried_again() {
     let text = summarise(&plan, &outcome).to_csv();
     // Of the seeds 7 to 10 two broke, and of the others 10 failed.
     let last = text.lines().last().unwrap();
-    assert!(last.starts_with("2,1e-4,sweep test,transfer,goodput,bit/s,99,1,") && last.ends_with(",1,2"), "{text}");
+    assert!(
+        last.starts_with("2,0.0001,1e-4,sweep test,transfer,goodput,bit/s,99,1,") && last.ends_with(",1,2"),
+        "{text}"
+    );
     parquet::write(&scratch.at("results.parquet"), &plan, &outcome).unwrap();
     let rows = read(&scratch.at("results.parquet"));
     let broken: Vec<_> = rows.iter().filter(|row| row["status"] == Field::Str("error".into())).collect();
@@ -280,7 +287,7 @@ fn a_run_that_breaks_is_told_and_tried_again() {
     let outcome = sweep(&plan, &options(&scratch.0));
     assert_eq!((outcome.complete, outcome.errors), (true, 0));
     let broken = |_: &Scenario, _: &AtomicBool| Err("nothing works".to_owned());
-    let plan = Plan::new(Request { seeds: SeedRule::Count(30), ..request(&[]) }).unwrap();
+    let plan = planned(Request { seeds: SeedRule::Count(30), ..request(&[]) });
     let error = run(&plan, &options(&scratch.at("b")), &broken, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("all failed") && error.to_string().contains("nothing works"), "{error}");
 }
@@ -294,7 +301,7 @@ fn read(path: &Path) -> Vec<BTreeMap<String, Field>> {
 #[test]
 fn the_parquet_file_reads_back_with_units() {
     let scratch = Scratch::new("parquet");
-    let plan = Plan::new(request(&[NOISE, WINDOW, "hosts.hub.tcp.sack=true,false"])).unwrap();
+    let plan = planned(request(&[NOISE, WINDOW, "hosts.hub.tcp.sack=true,false"]));
     let outcome = sweep(&plan, &options(&scratch.0));
     let path = scratch.at("results.parquet");
     parquet::write(&path, &plan, &outcome).unwrap();
@@ -339,13 +346,16 @@ fn the_parquet_file_reads_back_with_units() {
 #[test]
 fn the_summary_reads_well() {
     let scratch = Scratch::new("summary");
-    let plan = Plan::new(request(&[NOISE])).unwrap();
+    let plan = planned(request(&[NOISE]));
     let summary: Summary = summarise(&plan, &sweep(&plan, &options(&scratch.0)));
     let text = summary.to_text();
     assert!(text.contains("transfer: Goodput\n"), "{text}");
     assert!(text.contains("links.sat.noise.ratio"), "{text}");
     assert_eq!(summary.measurements(), ["bytes", "goodput"]);
     assert!(summary.measured("goodput") && !summary.measured("goodputt"));
+    let csv = summary.to_csv();
+    assert!(csv.starts_with("point,links.sat.noise.ratio,links.sat.noise.ratio.text,case,workload,"), "{csv}");
+    assert!(csv.contains("\n1,0.000001,1e-6,sweep test,transfer,bytes,B,99,4,100000,0,100000,100000,0,0\n"), "{csv}");
     let json: serde_json::Value = serde_json::from_str(&summary.to_json().unwrap()).unwrap();
     assert_eq!(json["rows"][1]["values"][0]["value"], 1e-9);
     // By hand from the samples: t(3, 0.995) = 5.841.
