@@ -132,8 +132,8 @@ pub struct RunArguments {
 #[command(
     after_help = "Examples:\n  bentpipe sweep scenarios/sweep.toml --vary 'links.sat.noise.ratio=1e-9..1e-3 log 13' \\\n      \
 --vary 'hosts.*.tcp.receive_window=8KiB,64KiB,1MiB' --seeds 10 --out runs/noise\n  \
-bentpipe sweep scenarios/sweep.toml --vary 'links.sat.one_way_delay=10 ms..500 ms lin 5' --until goodput=2% \\\n      \
---out runs/delay\n\nExit status: 0 done; 1 a run could not be done, or the folder not be written; 2 bad input, nothing was started; \
+bentpipe sweep scenarios/sweep.toml --vary 'links.sat.one_way_delay=10 ms..500 ms lin 5' \\\n      \
+--until goodput=2% --out runs/delay\n\nExit status: 0 done; 1 a run could not be done, or the folder not be written; 2 bad input, nothing was started; \
 130 ended by Ctrl-C."
 )]
 pub struct SweepArguments {
