@@ -42,7 +42,7 @@ setup-demo:
 	tools/setup curl
 
 setup-test:
-	tools/setup curl ping tshark pasta nft ethtool runuser chromium
+	tools/setup curl ping tshark pasta nft ethtool runuser chromium venv
 
 clean:
 	$(CARGO) clean

@@ -9,5 +9,6 @@ pub mod report;
 pub mod scenario;
 mod schedule;
 pub mod simulated;
+pub mod sweep;
 
 pub use schedule::Progress;

@@ -35,6 +35,8 @@ pub enum Command {
     Shell(ShellArguments),
     /// Run a scenario's workloads over real packets or in virtual time; leave a record and a report
     Run(RunArguments),
+    /// Run a scenario in virtual time over a grid of settings and several seeds
+    Sweep(SweepArguments),
     /// Write the report of a record again
     Report(ReportArguments),
     /// Compare live runs with simulated ones, scenario by scenario
@@ -186,6 +188,66 @@ pub struct RunArguments {
     #[arg(long)]
     pub json: bool,
     /// Only check the scenario
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Run a scenario in virtual time over a grid of settings and several seeds
+///
+/// Every combination of the --vary options is one point; each point runs with several seeds. The folder gets
+/// results.parquet (one row a measurement) and summary.csv (means with confidence intervals). Whatever ends a sweep early,
+/// the same command continues it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  bentpipe sweep scenarios/sweep.toml --vary 'links.sat.noise.ratio=1e-9..1e-3 log 13' \\\n      \
+--vary 'hosts.*.tcp.receive_window=8KiB,64KiB,1MiB' --seeds 10 --out runs/noise\n  \
+bentpipe sweep scenarios/sweep.toml --vary 'links.sat.one_way_delay=10 ms..500 ms lin 5' \\\n      \
+--until goodput=2% --out runs/delay\n\nExit status: 0 done; 1 a run could not be done, or the folder not be written; 2 bad input, nothing was started; \
+130 ended by Ctrl-C."
+)]
+pub struct SweepArguments {
+    /// The scenario
+    #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
+    pub scenario: PathBuf,
+    /// A key and its values: KEY=a,b,c or KEY=a..b log N or KEY=a..b lin N; hosts.*.KEY sets it at every site. May be given
+    /// several times
+    #[arg(long, value_name = "KEY=VALUES")]
+    pub vary: Vec<String>,
+    /// Override a key at every point, as `bentpipe run` does
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Seeds of each point: the scenario's and those after it
+    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "until")]
+    pub seeds: u32,
+    /// Run each point until the half-width of this measurement's confidence interval is below a share of the mean
+    /// (goodput=2%) or a value ('completion_time=0.1 s'), for every workload. May be given several times: all must hold
+    #[arg(long, value_name = "MEASUREMENT=LIMIT")]
+    pub until: Vec<String>,
+    /// With --until: at least so many seeds
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "until")]
+    pub seeds_min: u32,
+    /// With --until: at most so many seeds
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "until")]
+    pub seeds_max: u32,
+    /// Of the confidence intervals, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.0)]
+    pub confidence: f64,
+    /// Folder for the results; by default runs/NAME-sweep
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+    /// Runs at a time; by default one for each core
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Do only this part of the runs, such as 3/16, and write no results; --merge joins the parts
+    #[arg(long, value_name = "PART/PARTS")]
+    pub shard: Option<String>,
+    /// Take over the runs of another folder of the same sweep, such as a shard's; may be given several times
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub merge: Vec<PathBuf>,
+    /// Print the summary as JSON instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Only check, and say how many runs it would be
     #[arg(long)]
     pub check: bool,
 }

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         cli::Command::Predict(arguments) => command::predict::run(&arguments),
         cli::Command::Shell(arguments) => command::shell::run(arguments),
         cli::Command::Run(arguments) => command::run::run(arguments),
+        cli::Command::Sweep(arguments) => command::sweep::run(arguments),
         cli::Command::Report(arguments) => command::report::run(&arguments),
         cli::Command::Parity(arguments) => command::parity::run(&arguments),
         cli::Command::Completions { shell } => command::generate::completions(shell),

@@ -7,6 +7,7 @@ pub mod predict;
 pub mod report;
 pub mod run;
 pub mod shell;
+pub mod sweep;
 
 use bentpipe_link::problem::Problem;
 

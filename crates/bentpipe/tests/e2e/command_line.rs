@@ -57,6 +57,7 @@ fn completions_and_man_pages_are_written() {
         "bentpipe-report.1",
         "bentpipe-run.1",
         "bentpipe-shell.1",
+        "bentpipe-sweep.1",
         "bentpipe.1",
     ];
     assert_eq!(pages, expected);

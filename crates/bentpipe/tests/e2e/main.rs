@@ -16,5 +16,6 @@ mod processes;
 mod recorded;
 mod runs;
 mod shell;
+mod sweep;
 mod virtual_runs;
 mod windows;

@@ -1,0 +1,144 @@
+//! Means and their confidence intervals, and how many runs a wanted interval needs.
+//!
+//! The half-width is that of NTIA 98-354 §2.3.1: t(n−1, (1+c)/2) · √(s² ÷ n), with s² the sample variance and c the
+//! confidence (0.99 there).
+
+/// What is known of one measurement from its samples.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Estimate {
+    /// How many samples.
+    pub n: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Half the width of the mean's confidence interval; none below two samples.
+    pub half_width: Option<f64>,
+    /// The least sample.
+    pub minimum: f64,
+    /// The greatest.
+    pub maximum: f64,
+    /// Sample variance; 0 below two samples.
+    pub variance: f64,
+}
+
+/// Estimates a mean; none without samples. `confidence` is a share, such as 0.99.
+pub fn estimate(samples: &[f64], confidence: f64) -> Option<Estimate> {
+    let n = samples.len();
+    if n == 0 {
+        return None;
+    }
+    let (minimum, maximum) =
+        samples.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(*x), b.max(*x)));
+    // Equal samples have exactly their mean and no variance, whatever rounding would say.
+    let mean = if minimum == maximum { minimum } else { samples.iter().sum::<f64>() / n as f64 };
+    let variance = match n {
+        1 => 0.0,
+        _ => samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64,
+    };
+    let half_width = (n > 1).then(|| half_width(variance, n, confidence));
+    Some(Estimate { n, mean, half_width, minimum, maximum, variance })
+}
+
+/// t(n−1, (1+c)/2) · √(s² ÷ n), for two samples or more.
+pub fn half_width(variance: f64, n: usize, confidence: f64) -> f64 {
+    if variance == 0.0 {
+        return 0.0;
+    }
+    t_quantile(n - 1, confidence) * (variance / n as f64).sqrt()
+}
+
+/// The least number of samples, at least `from` and at most `most`, whose half-width would be `limit` or less if the
+/// variance stayed what it is.
+pub fn samples_needed(variance: f64, limit: f64, confidence: f64, from: usize, most: usize) -> usize {
+    // The half-width falls as n grows: halve the interval.
+    let (mut low, mut high) = (from.max(2), most.max(2));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if half_width(variance, middle, confidence) <= limit { high = middle } else { low = middle + 1 }
+    }
+    low
+}
+
+/// The t for which |T| ≤ t has probability `confidence` at `freedom` degrees of freedom: the (1+c)/2 critical point.
+pub fn t_quantile(freedom: usize, confidence: f64) -> f64 {
+    // Beyond this the distribution is that of fewer degrees to five digits, and the series below is long.
+    let freedom = freedom.clamp(1, 100_000);
+    let (mut low, mut high) = (0.0, std::f64::consts::FRAC_PI_2);
+    for _ in 0..64 {
+        let middle = (low + high) / 2.0;
+        if probability_within(middle, freedom) < confidence { low = middle } else { high = middle }
+    }
+    (freedom as f64).sqrt() * ((low + high) / 2.0).tan()
+}
+
+/// P(|T| ≤ t) with θ = arctan(t ÷ √ν): Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+fn probability_within(angle: f64, freedom: usize) -> f64 {
+    let (sine, cosine) = angle.sin_cos();
+    let square = cosine * cosine;
+    let odd = freedom % 2 == 1;
+    // Odd: cos θ + 2/3 cos³ θ + 2·4/(3·5) cos⁵ θ + …; even: 1 + 1/2 cos² θ + 1·3/(2·4) cos⁴ θ + …; to cos^(ν−2) θ.
+    let mut sum = 0.0;
+    let mut term = if odd { cosine } else { 1.0 };
+    let mut power = usize::from(odd);
+    while power + 2 <= freedom && term > f64::MIN_POSITIVE {
+        sum += term;
+        term *= square * (power + 1) as f64 / (power + 2) as f64;
+        power += 2;
+    }
+    if odd { (angle + sine * sum) * std::f64::consts::FRAC_2_PI } else { sine * sum }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Degrees of freedom, then t for 90, 95, 99 and 99.9 % two-sided: NIST/SEMATECH e-Handbook of Statistical Methods,
+    /// 1.3.6.7.2.
+    const TABLE: &[(usize, [f64; 4])] = &[
+        (1, [6.314, 12.706, 63.657, 636.619]),
+        (2, [2.920, 4.303, 9.925, 31.599]),
+        (3, [2.353, 3.182, 5.841, 12.924]),
+        (4, [2.132, 2.776, 4.604, 8.610]),
+        (5, [2.015, 2.571, 4.032, 6.869]),
+        (9, [1.833, 2.262, 3.250, 4.781]),
+        (10, [1.812, 2.228, 3.169, 4.587]),
+        (29, [1.699, 2.045, 2.756, 3.659]),
+        (30, [1.697, 2.042, 2.750, 3.646]),
+        (100, [1.660, 1.984, 2.626, 3.390]),
+        (100_000, [1.645, 1.960, 2.576, 3.291]),
+        (10_000_000, [1.645, 1.960, 2.576, 3.291]),
+    ];
+
+    #[test]
+    fn quantiles_are_those_of_the_table() {
+        for (freedom, row) in TABLE {
+            for (confidence, expected) in [0.90, 0.95, 0.99, 0.999].into_iter().zip(row) {
+                let t = t_quantile(*freedom, confidence);
+                assert!((t - expected).abs() < 0.000_6, "{freedom} {confidence}: {t}, not {expected}");
+            }
+        }
+        // Closed form for one degree: tan(π c ÷ 2).
+        assert!((t_quantile(1, 0.99) - (std::f64::consts::FRAC_PI_2 * 0.99).tan()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn estimates_by_hand() {
+        let e = estimate(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.99).unwrap();
+        assert_eq!((e.n, e.mean, e.variance, e.minimum, e.maximum), (5, 3.0, 2.5, 1.0, 5.0));
+        // 4.604 · √(2.5 ÷ 5)
+        assert!((e.half_width.unwrap() - 3.2555).abs() < 1e-3, "{e:?}");
+        let same = estimate(&[0.1; 7], 0.99).unwrap();
+        assert_eq!((same.mean, same.half_width), (0.1, Some(0.0)));
+        assert_eq!(estimate(&[4.0], 0.99).unwrap().half_width, None);
+        assert_eq!(estimate(&[], 0.99), None);
+    }
+
+    #[test]
+    fn the_samples_needed_are_the_least_that_do() {
+        for limit in [0.1, 0.5, 2.0, 10.0] {
+            let n = samples_needed(2.5, limit, 0.99, 2, 100_000);
+            assert!(half_width(2.5, n, 0.99) <= limit, "{limit}: {n}");
+            assert!(n == 2 || half_width(2.5, n - 1, 0.99) > limit, "{limit}: {n}");
+        }
+        assert_eq!(samples_needed(2.5, 0.0, 0.99, 5, 40), 40);
+    }
+}

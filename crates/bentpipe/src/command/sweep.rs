@@ -1,0 +1,195 @@
+//! Runs a scenario over a grid of settings and several seeds.
+
+use super::BadInput;
+use crate::cli::SweepArguments;
+use crate::files::write_whole;
+use crate::stop;
+use anyhow::Context;
+use bentpipe_lab::record::Record;
+use bentpipe_lab::scenario::Scenario;
+use bentpipe_lab::simulated::{self, SimulatedOptions};
+use bentpipe_lab::sweep::engine::{self, Outcome, Shard, SweepOptions, SweepProgress};
+use bentpipe_lab::sweep::plan::{Plan, Request, SeedRule};
+use bentpipe_lab::sweep::summary::{Summary, summarise};
+use bentpipe_lab::sweep::{SweepError, parquet};
+use bentpipe_link::problem::Problem;
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// What a scenario asks for that virtual runs cannot do.
+fn check_virtually(scenario: &Scenario) -> Result<(), Problem> {
+    simulated::check(scenario, false).map(|_| ())
+}
+
+/// One run in virtual time.
+fn run_virtually(scenario: &Scenario, stop: &AtomicBool) -> Result<Record, String> {
+    let options = SimulatedOptions { capture_directory: None, skip_live: false };
+    simulated::run(scenario, &options, stop).map_err(|error| error.to_string())
+}
+
+/// Runs the sweep and leaves results.parquet and summary.csv.
+pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
+    let name = arguments.scenario.display().to_string();
+    let text = std::fs::read_to_string(&arguments.scenario)
+        .map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
+    let shard = arguments.shard.as_deref().map(Shard::parse).transpose().map_err(told)?;
+    if arguments.jobs == Some(0) {
+        return Err(BadInput("--jobs 0: allowed: 1 or more".to_owned()).into());
+    }
+    let SweepArguments { until: limits, seeds_min: min, seeds_max: max, .. } = &arguments;
+    let seeds = match limits.is_empty() {
+        true => SeedRule::Count(arguments.seeds),
+        false => SeedRule::Until { limits: limits.clone(), min: *min, max: *max },
+    };
+    let request = Request {
+        source_name: name.clone(),
+        text,
+        set: arguments.set.clone(),
+        vary: arguments.vary.clone(),
+        seeds,
+        confidence: arguments.confidence,
+    };
+    let plan = Plan::new(request, &check_virtually).map_err(told)?;
+    let (points, (least, most)) = (plan.points.len(), plan.seeds());
+    if arguments.check {
+        let seeds = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        writeln!(std::io::stdout(), "{name}: fine; {points} point(s), {seeds} seed(s) each")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let options = SweepOptions {
+        out: arguments.out.unwrap_or_else(|| default_folder(&arguments.scenario)),
+        jobs: arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+        shard,
+        merge: arguments.merge,
+    };
+    let stop = stop::flag_on_signals()?;
+    let mut display = ProgressDisplay::new();
+    let outcome = engine::run(&plan, &options, &run_virtually, &stop, &mut |progress| display.show(progress));
+    display.clear();
+    let continues = |error: SweepError| match error.is_bad_input() {
+        true => told(error),
+        false => {
+            anyhow::anyhow!("{error}; what was done is kept in {}: the same command continues", options.out.display())
+        }
+    };
+    let outcome = outcome.map_err(continues)?;
+    let (done, total) = outcome.done;
+    if let Some(shard) = options.shard {
+        writeln!(std::io::stdout(), "shard {} of {}: {done} of {total} runs done", shard.part, shard.parts)?;
+        return end(&outcome, &options.out);
+    }
+    parquet::write(&options.out.join("results.parquet"), &plan, &outcome).map_err(continues)?;
+    let summary = summarise(&plan, &outcome);
+    write_whole(&options.out.join("summary.csv"), summary.to_csv().as_bytes())?;
+    let text = if arguments.json {
+        summary.to_json().context("cannot write the summary as JSON")?
+    } else {
+        let out = options.out.display();
+        format!("{}\n{done} runs.\nresults: {out}/results.parquet\nsummary: {out}/summary.csv\n", summary.to_text())
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Nobody reads the table any more; the status still tells.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        other => other.context("cannot write to standard output")?,
+    }
+    check_measured(&plan, &summary, &outcome)?;
+    end(&outcome, &options.out)
+}
+
+/// What the exit status says of the runs.
+fn end(outcome: &Outcome, out: &Path) -> anyhow::Result<ExitCode> {
+    let (done, total) = outcome.done;
+    if !outcome.complete && done < total {
+        eprintln!(
+            "bentpipe: stopped; {done} of {total} runs are kept in {}; the same command continues",
+            out.display()
+        );
+        return Ok(ExitCode::from(stop::EXIT_INTERRUPTED));
+    }
+    if let Some(first) = &outcome.first_error {
+        anyhow::bail!(
+            "{} of {total} runs could not be done; the first: {first}; the same command tries them again",
+            outcome.errors
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A stopping rule over something that nothing measures would say nothing.
+fn check_measured(plan: &Plan, summary: &Summary, outcome: &Outcome) -> anyhow::Result<()> {
+    for limit in plan.limits.iter().filter(|_| outcome.complete && outcome.errors == 0) {
+        if !summary.measured(&limit.measurement) {
+            anyhow::bail!(
+                "--until {}: no workload measured that; measured: {}",
+                limit.measurement,
+                summary.measurements().join(", ")
+            );
+        }
+    }
+    Ok(())
+}
+
+fn told(error: SweepError) -> anyhow::Error {
+    if error.is_bad_input() { BadInput(error.to_string()).into() } else { error.into() }
+}
+
+/// `runs/SCENARIO-sweep`: always the same, so that the same command continues.
+fn default_folder(scenario: &Path) -> PathBuf {
+    let stem = scenario.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Path::new("runs").join(format!("{stem}-sweep"))
+}
+
+/// How far the sweep is, on standard error; plain lines now and then when that is no terminal.
+struct ProgressDisplay {
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+}
+
+/// Time between plain progress lines.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+impl ProgressDisplay {
+    fn new() -> ProgressDisplay {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(0);
+            // The template is a constant; a bad one would only change the looks.
+            bar.set_style(ProgressStyle::with_template("{wide_bar} {msg}").unwrap_or(ProgressStyle::default_bar()));
+            bar
+        });
+        ProgressDisplay { bar, last_line: Instant::now() }
+    }
+
+    fn show(&mut self, progress: &SweepProgress) {
+        let SweepProgress { done, total, open_ended, errors, left, .. } = progress;
+        let mut text = format!("{done} of {}{total} runs", if *open_ended { "at least " } else { "" });
+        if let Some(left) = left {
+            let left = HumanDuration(Duration::from_secs(left.as_secs()));
+            text.push_str(&format!(", {}{left} left", if *open_ended { "at least " } else { "" }));
+        }
+        if *errors > 0 {
+            text.push_str(&format!(", {errors} could not be done"));
+        }
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(*total as u64);
+                bar.set_position(*done as u64);
+                bar.set_message(text);
+            }
+            None if self.last_line.elapsed() >= LINE_EVERY => {
+                self.last_line = Instant::now();
+                eprintln!("{text}");
+            }
+            None => {}
+        }
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

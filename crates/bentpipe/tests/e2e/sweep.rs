@@ -1,0 +1,104 @@
+//! Sweeps: what they refuse, and that nothing is lost whatever ends them.
+
+use crate::place::{Ends, Place, users, wait};
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const SCENARIO: &str = r#"title = "x"
+seed = 7
+
+[links.sat]
+kind = "acts-t1"
+between = ["hub", "site"]
+
+[[workloads]]
+name = "w"
+app = "bulk"
+client = "site"
+server = "hub"
+bytes = "200 kB"
+"#;
+
+const NOISE: &str = "links.sat.noise.ratio=1e-9..1e-6 log 4";
+
+#[test]
+fn each_mistake_is_named_and_nothing_is_made() {
+    let place = Place::new(users()[0]);
+    place.write("s.toml", SCENARIO);
+    for (options, parts) in [
+        (&["--vary", "links.sat.noise.ratio=1e-9..1e-3"] as &[&str], &["log N or lin N"] as &[&str]),
+        (&["--vary", "links.sat.rate=1 Mbit/s,fast"], &["links.sat.rate = fast", "Mbit/s"]),
+        (&["--vary", "links.moon.rate=1 Mbit/s"], &["links.moon.rate", "no link \"moon\""]),
+        (&["--vary", "hosts.*.tcp.colour=red"], &["colour", "receive_window"]),
+        (&["--set", "links.sat.rate=fast"], &["links.sat.rate", "Mbit/s"]),
+        (&["--until", "goodput"], &["--until 'goodput'", "goodput=2%"]),
+        (&["--until", "goodput=2%", "--seeds-min", "1"], &["--seeds-min 1", "2 to"]),
+        (&["--seeds", "0"], &["--seeds 0", "1 to"]),
+        (&["--confidence", "100"], &["--confidence 100", "below 100"]),
+        (&["--shard", "5/4"], &["--shard 5/4", "PART/PARTS"]),
+        (&["--jobs", "0"], &["--jobs 0", "1 or more"]),
+        (&["--merge", "nowhere"], &["nowhere", "no sweep"]),
+    ] {
+        let arguments = [&["sweep", "s.toml", "--out", "out"] as &[&str], options].concat();
+        let ended = place.bentpipe(&arguments).ends().expect(2);
+        assert!(ended.stderr.starts_with("bentpipe: ") && ended.stderr.lines().count() == 1, "{}", ended.stderr);
+        assert!(parts.iter().all(|part| ended.stderr.contains(part)), "{options:?}: {}", ended.stderr);
+    }
+    let ended = place.bentpipe(&["sweep", "none.toml"]).ends().expect(2);
+    assert!(ended.stderr.contains("none.toml"), "{}", ended.stderr);
+    assert_eq!(place.list(""), ["s.toml", "tmp"], "nothing was made");
+}
+
+#[test]
+fn a_check_counts_the_runs() {
+    let place = Place::new(users()[0]);
+    place.write("s.toml", SCENARIO);
+    let ended = place
+        .bentpipe(&["sweep", "s.toml", "--vary", NOISE, "--vary", "hosts.*.tcp.sack=true,false", "--check"])
+        .ends()
+        .expect(0);
+    assert_eq!(ended.stdout, "s.toml: fine; 8 point(s), 10 seed(s) each\n");
+    let ended = place.bentpipe(&["sweep", "s.toml", "--until", "goodput=2%", "--check"]).ends().expect(0);
+    assert_eq!(ended.stdout, "s.toml: fine; 1 point(s), 5 to 1000 seed(s) each\n");
+}
+
+/// What a finished sweep leaves.
+fn results(place: &Place, out: &str) -> (Vec<u8>, String) {
+    let parquet = std::fs::read(place.at(&format!("{out}/results.parquet"))).unwrap();
+    (parquet, place.read(&format!("{out}/summary.csv")))
+}
+
+#[test]
+fn a_sweep_survives_signals_and_gives_the_same_as_if_nothing_had_happened() {
+    let place = Place::new(users()[0]);
+    place.write("s.toml", SCENARIO);
+    let arguments = |out| ["sweep", "s.toml", "--vary", NOISE, "--seeds", "250", "--out", out];
+    let whole = place.bentpipe(&arguments("whole")).ends().expect(0);
+    assert!(whole.stdout.contains("1000 runs."), "{}", whole.stdout);
+    for (out, signal, code) in [("int", Signal::INT, Some(130)), ("kill", Signal::KILL, None)] {
+        let mut command = place.bentpipe(&arguments(out));
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let journal = place.at(&format!("{out}/journal.jsonl"));
+        let started = Instant::now();
+        while std::fs::metadata(&journal).map_or(0, |file| file.len()) < 1000 {
+            assert!(started.elapsed() < Duration::from_secs(60), "no run ends");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let ended = wait(child);
+        assert_eq!(ended.status.code(), code, "{}", ended.stderr);
+        assert!(code.is_none() || ended.stderr.contains("the same command continues"), "{}", ended.stderr);
+        let kept = place.read(&format!("{out}/journal.jsonl")).lines().count();
+        assert!(kept > 0 && kept < 1000, "{kept} runs before the signal");
+        place.bentpipe(&arguments(out)).ends().expect(0);
+        assert!(results(&place, out) == results(&place, "whole"), "{out}");
+    }
+    let other = place.bentpipe(&["sweep", "s.toml", "--seeds", "3", "--out", "whole"]).ends().expect(2);
+    assert!(other.stderr.contains("another sweep"), "{}", other.stderr);
+    for (part, out) in [("1/2", "p1"), ("2/2", "p2")] {
+        place.bentpipe(&[&arguments(out) as &[&str], &["--shard", part]].concat()).ends().expect(0);
+    }
+    place.bentpipe(&[&arguments("merged") as &[&str], &["--merge", "p1", "--merge", "p2"]].concat()).ends().expect(0);
+    assert!(results(&place, "merged") == results(&place, "whole"));
+}
