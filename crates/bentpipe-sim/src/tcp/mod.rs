@@ -139,6 +139,8 @@ pub struct Connection {
     window_from: u64,
     queue: SendQueue,
     board: Scoreboard,
+    /// Segments sent, repetitions included.
+    sent_count: u64,
     fin_asked: bool,
     /// The end of the last small segment sent (Minshall).
     small_until: u64,
@@ -247,7 +249,9 @@ struct Undo {
 /// RACK's view of the newest delivered segment (RFC 8985 §5.3).
 #[derive(Debug, Default)]
 struct Rack {
-    newest: (Instant, u64),
+    /// Its number among all segments sent, and its last byte + 1.
+    newest: u64,
+    newest_end: u64,
     rtt: Duration,
     advanced: bool,
     reordering_seen: bool,
@@ -311,6 +315,7 @@ impl Connection {
             window_from: 0,
             queue: SendQueue::new(1),
             board: Scoreboard::default(),
+            sent_count: 0,
             fin_asked: false,
             small_until: 0,
             handshake: Handshake::default(),

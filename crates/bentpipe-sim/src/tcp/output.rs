@@ -241,10 +241,12 @@ impl Connection {
             self.flight.started = now;
             self.flight.delivered_at = now;
         }
+        self.sent_count += 1;
         self.board.push(Sent {
             start,
             end,
             at: now,
+            order: self.sent_count,
             retransmissions: 0,
             sacked: false,
             lost: false,
@@ -287,8 +289,11 @@ impl Connection {
         }
         let now = output.now;
         let (delivered, delivered_at, started) = (self.flight.delivered, self.flight.delivered_at, self.flight.started);
+        self.sent_count += 1;
+        let order = self.sent_count;
         self.board.retransmit(index, |sent| {
             sent.at = now;
+            sent.order = order;
             sent.delivered = delivered;
             sent.delivered_at = delivered_at;
             sent.flight_started = started;

@@ -219,8 +219,8 @@ impl Connection {
         let Some(low) = progress.lowest_original else { return };
         let high = self.board.sacked_until().max(acknowledged);
         let known = progress.newest.map_or(0, |sent| sent.end);
-        if low + self.mss <= known.min(high) && self.rack.newest.1 > low + self.mss && progress.acked > 0 {
-            let distance = ((self.rack.newest.1 - low) / self.mss) as u32;
+        if low + self.mss <= known.min(high) && self.rack.newest_end > low + self.mss && progress.acked > 0 {
+            let distance = ((self.rack.newest_end - low) / self.mss) as u32;
             if distance > self.duplicate_threshold {
                 self.duplicate_threshold = distance.min(REORDERING_MAX);
             }
@@ -240,7 +240,10 @@ impl Connection {
         }
         self.rack.advanced = true;
         self.rack.rtt = rtt;
-        self.rack.newest = self.rack.newest.max((newest.at, newest.end));
+        if newest.order > self.rack.newest {
+            self.rack.newest = newest.order;
+            self.rack.newest_end = newest.end;
+        }
     }
 
     /// What an acknowledgement says about a tail loss probe (RFC 8985 §7.4).

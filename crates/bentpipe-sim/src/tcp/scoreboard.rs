@@ -14,7 +14,9 @@ pub struct Sent {
     pub end: u64,
     /// When it was sent last.
     pub at: Instant,
-    /// When it was sent first, if that was earlier.
+    /// Its number among all segments sent; a repetition counts anew.
+    pub order: u64,
+    /// How often it was repeated.
     pub retransmissions: u32,
     /// Selectively acknowledged.
     pub sacked: bool,
@@ -47,8 +49,8 @@ pub struct Scoreboard {
     undecided: u64,
     /// Below this, no segment waits for retransmission.
     repaired: u64,
-    /// Retransmissions in the order of sending: first sequence number, time.
-    repairs: VecDeque<(u64, Instant)>,
+    /// Retransmissions in the order of sending: first sequence number, number among all segments.
+    repairs: VecDeque<(u64, u64)>,
 }
 
 /// What an acknowledgement removed or marked.
@@ -75,8 +77,7 @@ pub struct Progress {
 impl Progress {
     fn note(&mut self, sent: &Sent) {
         self.delivered += 1;
-        // Sent later, or at the same time and further on (RFC 8985 §6.2 step 2).
-        let newer = self.newest.is_none_or(|best| (sent.at, sent.end) > (best.at, best.end));
+        let newer = self.newest.is_none_or(|best| sent.order > best.order);
         if newer {
             self.newest = Some(*sent);
         }
@@ -239,12 +240,11 @@ impl Scoreboard {
         count
     }
 
-    /// RACK (RFC 8985 §6.2 step 5): marks lost whatever was sent before `newest` (time, last byte + 1) and is overdue at
-    /// `now`: sent more than `patience` ago. Returns how many were marked, and how many of them retransmissions, and when
+    /// RACK (RFC 8985 §6.2 step 5): marks lost whatever was sent before segment number `newest` and is overdue at `now`: sent more than `patience` ago. Returns how many were marked, and how many of them retransmissions, and when
     /// the next one is overdue.
     pub fn mark_overdue(
         &mut self,
-        newest: (Instant, u64),
+        newest: u64,
         now: Instant,
         patience: bentpipe_link::time::Duration,
     ) -> (u32, u32, Option<Instant>) {
@@ -253,14 +253,14 @@ impl Scoreboard {
         let mut next: Option<Instant> = None;
         // Retransmissions, in the order of sending.
         let mut kept = 0;
-        while let Some((start, at)) = self.repairs.get(kept).copied() {
+        while let Some((start, order)) = self.repairs.get(kept).copied() {
             let index = self.index_of(start);
-            let current = self.segments.get(index).filter(|s| s.start <= start && s.at == at && s.retransmitted);
+            let current = self.segments.get(index).filter(|s| s.start <= start && s.order == order && s.retransmitted);
             let Some(sent) = current else {
                 self.repairs.remove(kept);
                 continue;
             };
-            if (sent.at, sent.end) >= newest {
+            if sent.order >= newest {
                 break;
             }
             let due = sent.at + patience;
@@ -279,7 +279,7 @@ impl Scoreboard {
         let mut advance = true;
         while let Some(sent) = self.segments.get(index).copied() {
             if !sent.sacked && !sent.lost && sent.retransmissions == 0 {
-                if (sent.at, sent.end) >= newest {
+                if sent.order >= newest {
                     break;
                 }
                 let due = sent.at + patience;
@@ -346,7 +346,7 @@ impl Scoreboard {
             sent.retransmitted = true;
             self.retransmitted += 1;
         }
-        self.repairs.push_back((sent.start, sent.at));
+        self.repairs.push_back((sent.start, sent.order));
     }
 
     /// Cuts segment `index` so that its first part has `bytes` bytes.

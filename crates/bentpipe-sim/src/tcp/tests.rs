@@ -29,6 +29,8 @@ pub struct Pipe {
     pub received: u64,
     pub wrong: u64,
     pub reads: bool,
+    /// Nothing arrives before; what was sent meanwhile arrives then, in order.
+    pub hold: Instant,
 }
 
 pub fn settings(text: &str) -> Arc<Settings> {
@@ -64,6 +66,7 @@ impl Pipe {
             received: 0,
             wrong: 0,
             reads: true,
+            hold: Instant::ZERO,
         };
         let mut datagrams = VecDeque::new();
         let mut output = Output { now: pipe.now, datagrams: &mut datagrams };
@@ -80,7 +83,7 @@ impl Pipe {
             self.data_sent[from] += u64::from(segment.payload.length() > 0);
             if !(self.drop)(from, number, &segment) {
                 self.count += 1;
-                self.flying.push((self.now + self.delay, self.count, 1 - from, segment));
+                self.flying.push(((self.now + self.delay).max(self.hold), self.count, 1 - from, segment));
             }
         }
     }
