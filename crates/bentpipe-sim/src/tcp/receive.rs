@@ -80,7 +80,8 @@ impl ReceiveBuffer {
     pub fn insert(&mut self, first: u64, payload: Payload, fin: bool) -> Arrival {
         let length = payload.length();
         let past = first + length;
-        if fin && self.fin.is_none() {
+        // An end before what has come already is no end.
+        if fin && self.fin.is_none() && past >= self.next.max(self.ranges.end()) {
             self.fin = Some(past);
         }
         let mut arrival = Arrival::default();
@@ -88,7 +89,9 @@ impl ReceiveBuffer {
         if length > 0 {
             // Nothing follows the peer's end.
             let past = self.fin.map_or(past, |end| past.min(end));
-            if past <= self.next {
+            if past <= first {
+                // All of it lies beyond the end.
+            } else if past <= self.next {
                 arrival.duplicate = Some((first, past));
             } else if first <= self.next && self.later.is_empty() {
                 let skip = self.next - first;

@@ -102,10 +102,10 @@ fn a_lost_tail_is_probed() {
 
 #[test]
 fn limited_transmit_gets_small_windows_out_of_trouble() {
-    // Three segments, the first lost: two duplicates are not enough without new segments.
-    let text = "sack = false\ninitial_window = 3\nack_every = 1\ncongestion_control = 'reno'";
-    let (_, with) = lossy(text, 40, &[0]);
-    let (_, without) = lossy(&format!("{text}\nlimited_transmit = false"), 40, &[0]);
+    // Four segments, the first two lost: two duplicates are not enough without new segments.
+    let text = "sack = false\ninitial_window = 2\nack_every = 1\ncongestion_control = 'reno'";
+    let (_, with) = lossy(text, 40, &[2, 3]);
+    let (_, without) = lossy(&format!("{text}\nlimited_transmit = false"), 40, &[2, 3]);
     assert!(with < without, "{with} with, {without} without");
 }
 
