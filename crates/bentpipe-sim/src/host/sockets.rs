@@ -1,6 +1,7 @@
 //! What a program sees of its simulated host.
 
 use super::stack::{Listener, Stack};
+use crate::tcp::Output;
 use bentpipe_link::datagram::{Body, Payload};
 use bentpipe_link::socket::{Connection as Progress, Received, ReceivedPattern, SocketError, SocketId, Sockets};
 use bentpipe_link::time::Instant;
@@ -137,20 +138,26 @@ impl Sockets for View<'_> {
     }
 
     fn send(&mut self, socket: SocketId, data: &[u8]) -> Result<usize, SocketError> {
-        let connection = View::connection(self, socket)?;
-        let taken = connection
-            .send(data.len() as u64, |taken| Payload::from_vec(data[..taken as usize].to_vec()))
-            .map(|taken| taken as usize);
-        self.worked(socket);
-        taken
+        // Each call pushes, as a kernel's does: what it gave may leave as a small segment of its own.
+        let number = self.table.tcp(socket)?;
+        let send = |connection: &mut crate::tcp::Connection, output: &mut Output<'_>| {
+            let piece = |taken: u64| Payload::from_vec(data[..taken as usize].to_vec());
+            let taken = connection.send(data.len() as u64, piece);
+            connection.flush(output);
+            taken.map(|taken| taken as usize)
+        };
+        self.stack.with(self.now, number, send).unwrap_or(Err(SocketError::Closed))
     }
 
     fn send_pattern(&mut self, socket: SocketId, pattern: u64, offset: u64, length: u64) -> Result<u64, SocketError> {
-        let connection = View::connection(self, socket)?;
+        let number = self.table.tcp(socket)?;
         let length = length.min(u64::from(u32::MAX));
-        let taken = connection.send(length, |taken| Payload::Pattern { pattern, offset, length: taken as u32 });
-        self.worked(socket);
-        taken
+        let send = |connection: &mut crate::tcp::Connection, output: &mut Output<'_>| {
+            let taken = connection.send(length, |taken| Payload::Pattern { pattern, offset, length: taken as u32 });
+            connection.flush(output);
+            taken
+        };
+        self.stack.with(self.now, number, send).unwrap_or(Err(SocketError::Closed))
     }
 
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Received, SocketError> {

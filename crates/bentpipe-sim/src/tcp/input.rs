@@ -122,7 +122,7 @@ impl Connection {
     /// A round-trip time from the timestamp echo (RFC 7323 §4.1).
     pub(super) fn echoed_rtt(&self, segment: &Segment, now: bentpipe_link::time::Instant) -> Option<Duration> {
         let (_, echo) = segment.timestamps.filter(|(_, echo)| self.timestamps && *echo != 0)?;
-        let elapsed = self.clock(now).wrapping_sub(echo);
+        let elapsed = super::output::clock(now).wrapping_sub(echo);
         (elapsed < 1 << 31).then(|| Duration::from_millis(u64::from(elapsed)))
     }
 

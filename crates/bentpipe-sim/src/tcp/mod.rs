@@ -166,6 +166,8 @@ pub struct Connection {
     high: u64,
     prr: Prr,
     undo: Undo,
+    /// The timestamp echo of the acknowledgement at work.
+    echo: Option<u32>,
     rack: Rack,
     /// Duplicate acknowledgements that mean a loss; grows when segments were seen to be reordered.
     duplicate_threshold: u32,
@@ -242,6 +244,8 @@ struct Undo {
     marker: Option<u64>,
     /// Retransmissions not yet shown to have been needless.
     retransmissions: u32,
+    /// When the first of them left.
+    since: Option<Instant>,
     ssthresh: u32,
     window: u32,
 }
@@ -335,6 +339,7 @@ impl Connection {
             high: 0,
             prr: Prr::default(),
             undo: Undo::default(),
+            echo: None,
             rack: Rack { steps: 1, ..Rack::default() },
             duplicate_threshold: DUPLICATE_THRESHOLD,
             frto: false,

@@ -10,12 +10,12 @@ const ECN_CAPABLE: u8 = 2;
 /// Hops that a packet may make.
 const TTL: u8 = 64;
 
-impl Connection {
-    /// The clock of our timestamps: milliseconds, as Linux's. It starts above 0, which would look like none.
-    pub(super) fn clock(&self, now: Instant) -> u32 {
-        ((now.ns / 1_000_000) as u32).wrapping_add(1)
-    }
+/// The clock of our timestamps: milliseconds, as Linux's. It starts above 0, which would look like none.
+pub(super) fn clock(now: Instant) -> u32 {
+    ((now.ns / 1_000_000) as u32).wrapping_add(1)
+}
 
+impl Connection {
     /// The highest acknowledgement that the peer was sent.
     pub(super) fn acknowledged_to_peer(&self) -> u64 {
         self.acks.told()
@@ -35,7 +35,7 @@ impl Connection {
             acknowledgement: if answer { self.wire_acknowledgement() } else { 0 },
             flags,
             window: self.receive_window.field(1, 0, false, self.mss),
-            timestamps: self.timestamps.then(|| (self.clock(now), if answer { self.recent_timestamp } else { 0 })),
+            timestamps: self.timestamps.then(|| (clock(now), if answer { self.recent_timestamp } else { 0 })),
             syn: Some(SynOptions {
                 mss: Some(self.mss_offered),
                 window_scale: self.scaling.then(|| self.receive_window.shift()),
@@ -74,7 +74,7 @@ impl Connection {
             acknowledgement: self.peer_sequence.wrapping_add(next as u32),
             flags: flag::ACK,
             window,
-            timestamps: self.timestamps.then(|| (self.clock(now), self.recent_timestamp)),
+            timestamps: self.timestamps.then(|| (clock(now), self.recent_timestamp)),
             syn: None,
             sack: None,
             payload: Payload::Empty,
@@ -307,6 +307,7 @@ impl Connection {
         self.facts.repeated_bytes += bytes;
         self.first_retransmission.get_or_insert(now);
         self.undo.retransmissions += 1;
+        self.undo.since.get_or_insert(now);
         self.pace(sent.end - sent.start, now);
         self.last_sent = now;
     }

@@ -3,7 +3,8 @@
 //! joined into one machine.
 
 use super::congestion::{Ack, Delivery, Phase};
-use super::scoreboard::Progress;
+use super::output::clock;
+use super::scoreboard::{Progress, Sent};
 use super::{Connection, Flight, Output, Prr, Repair, Timer, Undo, unwrap};
 use bentpipe_link::datagram::Segment;
 use bentpipe_link::stack::Recovery;
@@ -72,7 +73,10 @@ impl Connection {
             return;
         }
         let oldest = self.board.head().copied();
-        self.board.acknowledge(acknowledged, self.sack, &mut progress);
+        self.echo = segment.timestamps.filter(|(_, echo)| self.timestamps && *echo != 0).map(|(_, echo)| echo);
+        let echo = self.echo;
+        let older = |sent: &Sent| echo.is_some_and(|echo| (echo.wrapping_sub(clock(sent.at)) as i32) < 0);
+        self.board.acknowledge(acknowledged, self.sack, older, &mut progress);
         if !self.sack && progress.acked > 0 {
             self.settle_duplicates(&mut progress);
         }
@@ -88,7 +92,7 @@ impl Connection {
         let mut timer_set = false;
         if dubious {
             let duplicates = u32::from(!advanced && !not_duplicate && !duplicate_told);
-            resend = self.alert(before, duplicates, advanced, facts.echo, &progress, &mut timer_set, output);
+            resend = self.alert(duplicates, advanced, facts.echo, &progress, &mut timer_set, output);
         }
         if (progress.acked > 0 || self.sack_moves_timer(&progress, now)) && !timer_set {
             self.restart_after_acknowledgement(now);
@@ -180,7 +184,7 @@ impl Connection {
         &mut self,
         segment: &Segment,
         progress: &Progress,
-        oldest: Option<super::scoreboard::Sent>,
+        oldest: Option<Sent>,
         advanced: bool,
         now: Instant,
     ) -> (Option<Duration>, Option<Duration>) {
@@ -277,7 +281,6 @@ impl Connection {
     #[allow(clippy::too_many_arguments)]
     fn alert(
         &mut self,
-        before: u64,
         duplicates: u32,
         advanced: bool,
         echo: bool,
@@ -300,7 +303,7 @@ impl Connection {
                     if !self.sack {
                         self.board.sacked = 0;
                     }
-                    self.try_undo(progress, now);
+                    self.try_undo();
                     // RFC 6582 §3.2 step 3: without SACK, wait for something above, or late duplicates start it again.
                     if self.una == self.high && !self.sack && !self.board.is_empty() {
                         return Resend::Nothing;
@@ -324,7 +327,7 @@ impl Connection {
                 Resend::Lost
             }
             Repair::Loss => {
-                let resend = self.after_timeout(before, duplicates, advanced, progress, now);
+                let resend = self.after_timeout(duplicates, advanced, progress, now);
                 let retransmitted = self.board.retransmitted;
                 self.find_losses(advanced, timer_set, now);
                 if self.repair != Repair::Open && self.board.retransmitted >= retransmitted {
@@ -443,6 +446,7 @@ impl Connection {
         self.undo = Undo {
             marker: (!echo && !reducing).then_some(self.una),
             retransmissions: 0,
+            since: None,
             ssthresh: self.current_threshold(),
             window: self.window.cwnd,
         };
@@ -526,21 +530,14 @@ impl Connection {
     }
 
     /// After a time-out: F-RTO (RFC 5682 §3.1), else slow start through what was lost.
-    fn after_timeout(
-        &mut self,
-        before: u64,
-        duplicates: u32,
-        advanced: bool,
-        progress: &Progress,
-        now: Instant,
-    ) -> Resend {
+    fn after_timeout(&mut self, duplicates: u32, advanced: bool, progress: &Progress, now: Instant) -> Resend {
         let recovered = self.una >= self.high;
-        if (advanced || progress.delivered > 0) && self.undo_loss(false, progress, before, now) {
+        if (advanced || progress.delivered > 0) && self.undo_loss(false, now) {
             return Resend::Nothing;
         }
         if self.frto {
             // Step 3b: a segment sent once was acknowledged, so the time-out came too early.
-            if progress.original_delivered && self.undo_loss(true, progress, before, now) {
+            if progress.original_delivered && self.undo_loss(true, now) {
                 return Resend::Nothing;
             }
             if self.next > self.high {
@@ -576,8 +573,8 @@ impl Connection {
     }
 
     /// The time-out turns out to have been too early.
-    fn undo_loss(&mut self, surely: bool, progress: &Progress, _before: u64, now: Instant) -> bool {
-        if self.undo.marker.is_none() || !(surely || self.was_needless(progress)) {
+    fn undo_loss(&mut self, surely: bool, now: Instant) -> bool {
+        if self.undo.marker.is_none() || !(surely || self.was_needless()) {
             return false;
         }
         self.take_back();
@@ -593,21 +590,25 @@ impl Connection {
         true
     }
 
-    /// All retransmissions were needless: told by duplicates (RFC 3708).
-    fn was_needless(&self, progress: &Progress) -> bool {
-        let _ = progress;
-        self.undo.retransmissions == 0 && self.retransmitted_total > 0
+    /// All retransmissions were needless: told by duplicates (RFC 3708), or by a timestamp echo from before the first of
+    /// them (Eifel, RFC 3522).
+    fn was_needless(&self) -> bool {
+        let delayed = match (self.echo, self.undo.since) {
+            (Some(echo), Some(since)) => (echo.wrapping_sub(clock(since)) as i32) < 0,
+            _ => false,
+        };
+        delayed || (self.undo.retransmissions == 0 && self.undo.since.is_some())
     }
 
-    fn try_undo(&mut self, progress: &Progress, _now: Instant) {
-        if self.undo.marker.is_some() && self.was_needless(progress) {
+    fn try_undo(&mut self) {
+        if self.undo.marker.is_some() && self.was_needless() {
             self.take_back();
         }
         self.undo.marker = None;
     }
 
     fn try_undo_by_duplicates(&mut self, now: Instant) {
-        if self.undo.marker.is_some() && self.undo.retransmissions == 0 && self.retransmitted_total > 0 {
+        if self.undo.marker.is_some() && self.undo.retransmissions == 0 && self.undo.since.is_some() {
             self.take_back();
             if self.repair > Repair::Disorder {
                 self.repair = Repair::Open;
@@ -643,6 +644,7 @@ impl Connection {
             self.undo = Undo {
                 marker: Some(self.una),
                 retransmissions: 0,
+                since: None,
                 ssthresh: self.current_threshold(),
                 window: self.window.cwnd,
             };

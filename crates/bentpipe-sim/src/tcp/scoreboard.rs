@@ -146,8 +146,15 @@ impl Scoreboard {
         self.index_of(sequence)
     }
 
-    /// Everything below `acknowledged` arrived.
-    pub fn acknowledge(&mut self, acknowledged: u64, has_sack: bool, progress: &mut Progress) {
+    /// Everything below `acknowledged` arrived. `needless` says of a repetition that what it repeated had arrived before
+    /// (the timestamp echo is older).
+    pub fn acknowledge(
+        &mut self,
+        acknowledged: u64,
+        has_sack: bool,
+        needless: impl Fn(&Sent) -> bool,
+        progress: &mut Progress,
+    ) {
         while let Some(sent) = self.segments.front()
             && sent.end <= acknowledged
         {
@@ -161,6 +168,8 @@ impl Scoreboard {
             self.lost -= u32::from(sent.lost);
             if sent.sacked {
                 self.sacked -= 1;
+            } else if sent.retransmissions > 0 && needless(sent) {
+                progress.delivered += u32::from(has_sack);
             } else if has_sack {
                 progress.note(sent);
             } else {

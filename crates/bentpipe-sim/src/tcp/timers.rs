@@ -153,7 +153,6 @@ impl Connection {
 
     /// RFC 8985 §7.3.
     fn send_loss_probe(&mut self, output: &mut Output<'_>) {
-        self.timer = Some((Timer::LossProbe, output.now));
         if self.probe.is_none() && !self.board.is_empty() {
             let new = self.next < self.queue.end() + u64::from(self.fin_asked) && self.send_new(output);
             if !new && self.peer_edge <= self.next && self.peer_window == 0 {
@@ -163,8 +162,9 @@ impl Connection {
                 self.send_again(tail, output);
             }
             self.probe = Some(LossProbe { high: self.next, repeats: !new });
+            // The retransmission timer starts afresh with the probe.
+            self.timer = None;
         }
-        self.timer = Some((Timer::LossProbe, output.now));
         self.restart_retransmission_timer(output.now);
     }
 
