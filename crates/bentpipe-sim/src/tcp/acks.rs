@@ -58,6 +58,7 @@ impl AckPolicy {
         } else {
             self.small_segment = true;
         }
+
         self.owed = true;
         if self.pace == Duration::ZERO {
             self.quick = self.quick_total;
@@ -74,6 +75,13 @@ impl AckPolicy {
             }
         }
         self.last_data = Some(now);
+    }
+
+    /// The window on offer grew with the last segment: Linux acknowledges it at once (tcp_grow_window).
+    pub fn window_grew(&mut self) {
+        if self.quick_total > 0 {
+            self.quick |= 1;
+        }
     }
 
     /// The peer must hear from us now: a hole, a duplicate, the end of a hole, an end.

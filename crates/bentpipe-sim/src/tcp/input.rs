@@ -5,11 +5,14 @@ use super::settings::Settings;
 use super::{Connection, Ends, LINGER, MSS_USUAL, Output, Repair, State, unwrap};
 use bentpipe_link::datagram::{Segment, SynOptions, flag};
 use bentpipe_link::socket::SocketError;
-use bentpipe_link::time::Duration;
+use bentpipe_link::time::{Duration, Instant};
 use std::sync::Arc;
 
 /// ECN bits of the IP header (RFC 3168 §5): congestion experienced.
 pub const CONGESTION_EXPERIENCED: u8 = 3;
+
+/// Least time between two answers to segments that need none (Linux: tcp_invalid_ratelimit).
+const ANSWER_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Connection {
     /// A listener's answer to a SYN: a connection whose SYN-ACK leaves.
@@ -120,7 +123,7 @@ impl Connection {
     }
 
     /// A round-trip time from the timestamp echo (RFC 7323 §4.1).
-    pub(super) fn echoed_rtt(&self, segment: &Segment, now: bentpipe_link::time::Instant) -> Option<Duration> {
+    pub(super) fn echoed_rtt(&self, segment: &Segment, now: Instant) -> Option<Duration> {
         let (_, echo) = segment.timestamps.filter(|(_, echo)| self.timestamps && *echo != 0)?;
         let elapsed = super::output::clock(now).wrapping_sub(echo);
         (elapsed < 1 << 31).then(|| Duration::from_millis(u64::from(elapsed)))
@@ -161,10 +164,10 @@ impl Connection {
         }
         if segment.has(flag::SYN) {
             // Our SYN-ACK was lost, or something is wrong: RFC 5961 §4.2.
-            if self.state == State::SynReceived && first == 0 {
-                self.send_syn(output);
-            } else {
+            if self.state != State::SynReceived || first != 0 {
                 self.challenge(output);
+            } else if !self.answered_lately(output.now) {
+                self.send_syn(output);
             }
             return;
         }
@@ -212,7 +215,8 @@ impl Connection {
     }
 
     fn answer_unacceptable(&mut self, segment: &Segment, output: &mut Output<'_>) {
-        if segment.has(flag::RST) {
+        // Segments without data could make two ends answer each other for ever (Linux: tcp_invalid_ratelimit).
+        if segment.has(flag::RST) || (segment.payload.length() == 0 && self.answered_lately(output.now)) {
             return;
         }
         if segment.payload.length() > 0
@@ -222,6 +226,15 @@ impl Connection {
         }
         self.acks.quicken();
         self.acknowledge_if_owed(output);
+    }
+
+    /// Whether a segment that needs no answer was answered less than half a second ago; if not, it is now.
+    fn answered_lately(&mut self, now: Instant) -> bool {
+        if self.answered.is_some_and(|at| now.since(at) < ANSWER_INTERVAL) {
+            return true;
+        }
+        self.answered = Some(now);
+        false
     }
 
     /// A challenge acknowledgement (RFC 5961).
@@ -320,6 +333,9 @@ impl Connection {
         self.facts.segments_received += u64::from(length > 0);
         if length > 0 {
             self.acks.data(now, length, self.rto.rto());
+            if self.receive_window.data(length, self.buffer.unread()) {
+                self.acks.window_grew();
+            }
         }
         // What lies beyond the window is cut off, a FIN there with it.
         let room = edge.saturating_sub(first);

@@ -155,6 +155,8 @@ pub struct Connection {
     duplicate: Option<(u64, u64)>,
     fin_noted: bool,
     ecn_echo: bool,
+    /// When a segment that needs no answer was answered last.
+    answered: Option<Instant>,
 
     // Congestion.
     window: Window,
@@ -331,6 +333,7 @@ impl Connection {
             duplicate: None,
             fin_noted: false,
             ecn_echo: false,
+            answered: None,
             window: Window { cwnd: settings.initial_window, ssthresh: u32::MAX, credit: 0 },
             control: settings.congestion_control.make(ends.random),
             rto: RtoTimer::new(settings),

@@ -135,7 +135,7 @@ impl Connection {
             return;
         }
         let (next, unread) = (self.buffer.next(), self.buffer.unread());
-        self.receive_window.read(output.now, next - unread, self.rto.smoothed(), self.mss);
+        self.receive_window.read(output.now, next - unread, self.rto.smoothed());
         if matches!(self.state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait) {
             return;
         }

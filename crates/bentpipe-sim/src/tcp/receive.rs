@@ -233,8 +233,10 @@ mod tests {
         assert_eq!((buffer.next(), buffer.blocks().collect::<Vec<_>>()), (41, vec![(51, 61)]));
         assert_eq!(buffer.insert(35, part(35, 41), false).duplicate, Some((35, 41)));
         let arrival = buffer.insert(41, part(41, 51), true);
-        assert!(arrival.advanced, "an end inside known data cuts what follows");
-        assert!(buffer.is_finished());
+        assert!(arrival.advanced && arrival.filled);
+        assert!(!buffer.is_finished(), "an end before what has come already is no end");
+        assert!(buffer.insert(61, part(61, 71), true).advanced && buffer.is_finished());
+        assert_eq!(buffer.next(), 72, "the end counts");
     }
 
     proptest! {

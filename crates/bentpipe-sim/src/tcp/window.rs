@@ -4,33 +4,45 @@ use super::settings::Settings;
 use bentpipe_link::time::{Duration, Instant};
 
 /// How much the peer may send.
+///
+/// What Linux does with a receive buffer decides more than the window: while the window it is ready to grant grows, it
+/// acknowledges every segment (tcp_grow_window). So that is followed here even where the told window is fixed.
 #[derive(Debug)]
 pub struct ReceiveWindow {
     fixed: Option<u64>,
     shift: u8,
     /// Highest edge told to the peer; it is never taken back (RFC 9293 §3.8.6).
     edge: u64,
+    /// What the stack is ready to grant now (Linux's rcv_ssthresh), what the buffer holds (window_clamp), and what it may
+    /// grow to.
+    granted: u64,
+    clamp: u64,
+    clamp_max: u64,
     tuning: Tuning,
 }
 
-/// Tuning to what the program reads, as Linux does (tcp_rcv_space_adjust): twice what it read in the last round trip and
+/// Tuning of the buffer to what the program reads (tcp_rcv_space_adjust): twice what it read in the last round trip, and
 /// more while that grows.
 #[derive(Debug)]
 struct Tuning {
-    window: u64,
     space: u64,
-    read: u64,
     mark: u64,
     since: Instant,
 }
 
-/// First window of a tuned connection, and the most it grows to: what Linux's default buffers of 128 KiB and 32 MiB hold.
-const TUNED_FIRST: u64 = 65_535;
-/// Least buffer.
-const BUFFER_MIN: u64 = 65_536;
-const TUNED_MAX: u64 = 16 << 20;
+/// Linux's default buffer (tcp_rmem) and the most it is tuned to; a host with a `receive_window` has four times that
+/// window, and at most 6 MiB or twice as much again (as live sites are set up).
+const BUFFER: u64 = 131_072;
+const BUFFER_MAX: u64 = 32 << 20;
+const FIXED_BUFFER_MAX: u64 = 6 << 20;
+/// Payload in a buffer, of 256 parts: a segment of 1448 B takes 2304 B of memory.
+const PAYLOAD_PART: u64 = 160;
 /// Shift for the tuned window: the smallest with which the largest buffer fits (RFC 7323 §2.3).
 const TUNED_SHIFT: u8 = 9;
+/// What a new connection counts as read in a round trip: ten segments (TCP_INIT_CWND).
+const SPACE_FIRST: u64 = 14_480;
+/// Segments smaller than this do not make the window grow.
+const GROWS_FROM: u64 = 128;
 
 impl ReceiveWindow {
     /// The window of a new connection.
@@ -41,11 +53,22 @@ impl ReceiveWindow {
             (true, Some(limit)) => (0..14).find(|shift| limit >> shift <= 65_535).unwrap_or(14),
             (true, None) => TUNED_SHIFT,
         };
+        let (buffer, buffer_max) = match settings.receive_window {
+            Some(limit) => {
+                let buffer = BUFFER.max(limit.saturating_mul(4));
+                (buffer, FIXED_BUFFER_MAX.max(buffer.saturating_mul(2)))
+            }
+            None => (BUFFER, BUFFER_MAX),
+        };
+        let payload = |buffer: u64| buffer / 256 * PAYLOAD_PART;
         ReceiveWindow {
             fixed: settings.receive_window,
             shift,
             edge: 0,
-            tuning: Tuning { window: TUNED_FIRST, space: 14_480, read: 0, mark: 0, since: Instant::ZERO },
+            granted: settings.receive_window.unwrap_or(65_535).min(buffer / 2),
+            clamp: payload(buffer),
+            clamp_max: payload(buffer_max),
+            tuning: Tuning { space: SPACE_FIRST, mark: 0, since: Instant::ZERO },
         }
     }
 
@@ -65,12 +88,14 @@ impl ReceiveWindow {
         ((self.edge - next) >> shift).min(65_535) as u16
     }
 
-    /// The buffer is twice the window, at least 64 KiB: the window is the limit until the program falls behind by a
-    /// whole window (Linux counts a buffer about half as window).
+    /// A fixed window is the limit until the program falls behind so far that the buffer has no room for it.
     fn size(&self, unread: u64, segment: u64) -> u64 {
-        let limit = self.fixed.unwrap_or(self.tuning.window);
-        let room = limit.min(limit.saturating_mul(2).max(BUFFER_MIN).saturating_sub(unread));
-        if self.fixed.is_none() || limit < segment { room } else { room / segment * segment }
+        let room = self.clamp.saturating_sub(unread);
+        match self.fixed {
+            None => self.granted.min(room),
+            Some(limit) if limit < segment => limit.min(room),
+            Some(limit) => limit.min(room) / segment * segment,
+        }
     }
 
     /// Highest edge told to the peer.
@@ -79,34 +104,41 @@ impl ReceiveWindow {
         self.edge
     }
 
+    /// Data of `length` bytes came; whether the stack grants more because of it.
+    pub fn data(&mut self, length: u64, unread: u64) -> bool {
+        let room = self.clamp.saturating_sub(unread).saturating_sub(self.granted);
+        if room == 0 || length < GROWS_FROM {
+            return false;
+        }
+        self.granted += room.min(2 * length);
+        true
+    }
+
     /// Whether the program's reading has made so much room that the peer should hear of it: two segments, or half of all
     /// there is (RFC 9293 §3.8.6.2.2; Linux tells when the window has doubled).
     #[must_use]
     pub fn worth_telling(&self, next: u64, unread: u64, segment: u64) -> bool {
         let told = self.edge.saturating_sub(next);
         let size = self.size(unread, segment);
-        let most = self.fixed.unwrap_or(self.tuning.window);
+        let most = self.fixed.unwrap_or(self.granted);
         size > told && size - told >= (2 * segment).min(most / 2).max(1) && size >= told * 2
     }
 
     /// The program has read everything up to `position`; `rtt`: round-trip time as seen here, zero if unknown.
-    pub fn read(&mut self, now: Instant, position: u64, rtt: Duration, segment: u64) {
-        if self.fixed.is_some() || rtt == Duration::ZERO {
-            return;
-        }
+    pub fn read(&mut self, now: Instant, position: u64, rtt: Duration) {
         let tuning = &mut self.tuning;
-        tuning.read = position;
-        if now.since(tuning.since) < rtt {
+        if rtt == Duration::ZERO || now.since(tuning.since) < rtt {
             return;
         }
-        let copied = tuning.read - tuning.mark;
+        let copied = position - tuning.mark;
         if copied > tuning.space {
-            let mut window = copied * 2 + 16 * segment;
-            window += 2 * (u128::from(window) * u128::from(copied - tuning.space) / u128::from(tuning.space)) as u64;
-            tuning.window = tuning.window.max(window.min(TUNED_MAX));
+            let window = copied * 2;
+            let growth = u128::from(window) * u128::from(copied - tuning.space) / u128::from(tuning.space);
+            let window = u128::from(window) + 2 * growth;
+            self.clamp = self.clamp.max(u64::try_from(window).unwrap_or(u64::MAX).min(self.clamp_max));
             tuning.space = copied;
         }
-        tuning.mark = tuning.read;
+        tuning.mark = position;
         tuning.since = now;
     }
 }
