@@ -333,7 +333,7 @@ impl Connection {
         self.facts.segments_received += u64::from(length > 0);
         if length > 0 {
             self.acks.data(now, length, self.rto.rto());
-            if self.receive_window.data(length, self.buffer.unread()) {
+            if self.receive_window.data(now, self.buffer.next(), length, self.buffer.unread()) {
                 self.acks.window_grew();
             }
         }

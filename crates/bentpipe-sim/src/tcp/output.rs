@@ -135,7 +135,8 @@ impl Connection {
             return;
         }
         let (next, unread) = (self.buffer.next(), self.buffer.unread());
-        self.receive_window.read(output.now, next - unread, self.rto.smoothed());
+        let rtt = self.timestamps.then(|| self.rto.smoothed());
+        self.receive_window.read(output.now, next - unread, rtt);
         if matches!(self.state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait) {
             return;
         }

@@ -89,6 +89,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn it_is_the_set_of_its_numbers(steps in proptest::collection::vec((0u64..60, 0u64..12, any::<bool>()), 1..40)) {
             let mut ranges = Ranges::default();

@@ -108,6 +108,7 @@ impl Connection {
                 None => u32::MAX,
                 Some(limit) => limit.max(1),
             },
+            avoidance_limit: if self.settings.byte_counting == Some(0) { 1 } else { u32::MAX },
             newly_lost,
             in_flight_before,
             in_flight: self.board.in_flight(),

@@ -287,12 +287,15 @@ impl Scoreboard {
         let mut index = self.index_of(self.undecided);
         let mut advance = true;
         while let Some(sent) = self.segments.get(index).copied() {
-            if !sent.sacked && !sent.lost && sent.retransmissions == 0 {
-                if sent.order >= newest {
-                    break;
-                }
+            if !sent.sacked && !sent.lost && !sent.retransmitted {
                 let due = sent.at + patience;
-                if due <= now {
+                if sent.order >= newest {
+                    if sent.retransmissions == 0 {
+                        break;
+                    }
+                    // Repeated, and then held not to be lost after all: out of order in time.
+                    advance = false;
+                } else if due <= now {
                     count += u32::from(self.mark(index));
                 } else {
                     next = next.max(Some(due));

@@ -28,6 +28,11 @@ struct Tuning {
     space: u64,
     mark: u64,
     since: Instant,
+    /// The shortest time in which a whole window came; zero: none yet. It stands for the round-trip time where timestamps
+    /// do not tell it (tcp_rcv_rtt_measure).
+    round: Duration,
+    round_ends: u64,
+    round_since: Instant,
 }
 
 /// Linux's default buffer (tcp_rmem) and the most it is tuned to; a host with a `receive_window` has four times that
@@ -68,7 +73,14 @@ impl ReceiveWindow {
             granted: settings.receive_window.unwrap_or(65_535).min(buffer / 2),
             clamp: payload(buffer),
             clamp_max: payload(buffer_max),
-            tuning: Tuning { space: SPACE_FIRST, mark: 0, since: Instant::ZERO },
+            tuning: Tuning {
+                space: SPACE_FIRST,
+                mark: 0,
+                since: Instant::ZERO,
+                round: Duration::ZERO,
+                round_ends: 0,
+                round_since: Instant::ZERO,
+            },
         }
     }
 
@@ -104,8 +116,17 @@ impl ReceiveWindow {
         self.edge
     }
 
-    /// Data of `length` bytes came; whether the stack grants more because of it.
-    pub fn data(&mut self, length: u64, unread: u64) -> bool {
+    /// Data of `length` bytes came, up to `next`; whether the stack grants more because of it.
+    pub fn data(&mut self, now: Instant, next: u64, length: u64, unread: u64) -> bool {
+        let tuning = &mut self.tuning;
+        if next >= tuning.round_ends {
+            let round = now.since(tuning.round_since);
+            if tuning.round_ends > 0 && (tuning.round == Duration::ZERO || round < tuning.round) {
+                tuning.round = round;
+            }
+            tuning.round_ends = next + self.granted;
+            tuning.round_since = now;
+        }
         let room = self.clamp.saturating_sub(unread).saturating_sub(self.granted);
         if room == 0 || length < GROWS_FROM {
             return false;
@@ -124,9 +145,10 @@ impl ReceiveWindow {
         size > told && size - told >= (2 * segment).min(most / 2).max(1) && size >= told * 2
     }
 
-    /// The program has read everything up to `position`; `rtt`: round-trip time as seen here, zero if unknown.
-    pub fn read(&mut self, now: Instant, position: u64, rtt: Duration) {
+    /// The program has read everything up to `position`; `rtt`: round-trip time as timestamps tell it.
+    pub fn read(&mut self, now: Instant, position: u64, rtt: Option<Duration>) {
         let tuning = &mut self.tuning;
+        let rtt = rtt.unwrap_or(tuning.round);
         if rtt == Duration::ZERO || now.since(tuning.since) < rtt {
             return;
         }

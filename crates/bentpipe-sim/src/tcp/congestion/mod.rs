@@ -118,6 +118,8 @@ pub struct Ack {
     /// Most of `newly_delivered` that slow start may count (byte counting, RFC 3465). Windows grow by what is newly
     /// delivered, as in Linux: a hole that fills does not count again what SACK had reported.
     pub growth_limit: u32,
+    /// As `growth_limit`, in congestion avoidance.
+    pub avoidance_limit: u32,
     /// Segments newly found lost with it.
     pub newly_lost: u32,
     /// Segments in flight before it.
@@ -263,6 +265,7 @@ mod tests {
                             newly_delivered: pick(0),
                             acked: pick(2),
                             growth_limit: pick(4),
+                            avoidance_limit: u32::MAX,
                             newly_lost: pick(6),
                             in_flight_before: pick(8),
                             in_flight: pick(10),

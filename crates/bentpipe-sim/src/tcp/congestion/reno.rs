@@ -33,7 +33,7 @@ pub(super) fn grow(ack: &Ack, window: &mut Window) {
             return;
         }
     }
-    window.additive_increase(window.cwnd, segments);
+    window.additive_increase(window.cwnd, segments.min(ack.avoidance_limit));
 }
 
 /// RFC 5681 §3.1 (4), with the window for the flight size as Linux has it: half of it, at least 2.

@@ -141,6 +141,7 @@ fn recovery_conserves_then_restores() {
         newly_delivered: 1,
         acked: 0,
         growth_limit: u32::MAX,
+        avoidance_limit: u32::MAX,
         newly_lost: lost,
         in_flight_before: in_flight + 1,
         in_flight,
