@@ -28,6 +28,9 @@ def test_a_sweep_of_the_shipped_scenario(real, tmp_path):
     summary = sweep.summary.filter(pl.col("measurement") == "goodput")
     assert summary["mean"].to_list() == pytest.approx(means.to_list())
     assert summary["n"].to_list() == [3] * 12
+    for key in ("point", "links.sat.noise.ratio", "links.sat.noise.ratio.text", "hosts.*.tcp.sack"):
+        assert sweep.summary[key].dtype == sweep.measurements[key].dtype, key
+    assert summary["links.sat.noise.ratio.text"][0] == "1e-9"
     record = bentpipe.run(SCENARIO, set={"links.sat.noise.ratio": 1e-9, "hosts.hub.tcp.sack": True})
     assert record.complete
     assert "goodput" in record.measurements["measurement"].to_list()
