@@ -46,6 +46,14 @@ fn each_mistake_is_named_and_nothing_is_made() {
         assert!(ended.stderr.starts_with("bentpipe: ") && ended.stderr.lines().count() == 1, "{}", ended.stderr);
         assert!(parts.iter().all(|part| ended.stderr.contains(part)), "{options:?}: {}", ended.stderr);
     }
+    for vary in [&[] as &[&str], &["--vary", NOISE]] {
+        let command =
+            format!("{SCENARIO}[[workloads]]\nname = \"p\"\napp = \"command\"\nclient = \"site\"\ncommand = \"ls\"\n");
+        place.write("c.toml", &command);
+        let ended = place.bentpipe(&[&["sweep", "c.toml"], vary].concat()).ends().expect(2);
+        assert!(ended.stderr.starts_with("bentpipe: c.toml:18: workloads.1.command: "), "{}", ended.stderr);
+    }
+    std::fs::remove_file(place.at("c.toml")).unwrap();
     let ended = place.bentpipe(&["sweep", "none.toml"]).ends().expect(2);
     assert!(ended.stderr.contains("none.toml"), "{}", ended.stderr);
     assert_eq!(place.list(""), ["s.toml", "tmp"], "nothing was made");
