@@ -168,10 +168,10 @@ class Sweep:
     def summary(self) -> pl.DataFrame:
         """One row a point, workload and measurement: n, mean, half_width, minimum, maximum, failed, errors."""
         numbers = ("mean", "half_width", "minimum", "maximum", "confidence")
+        # A text such as 1e-6 or true stays one: what both files hold has the types of the other.
+        types = dict(pl.read_parquet_schema(self.folder / "results.parquet"))
         return pl.read_csv(
-            self.folder / "summary.csv",
-            glob=False,
-            schema_overrides=dict.fromkeys(numbers, pl.Float64) | dict.fromkeys(("case", "workload"), pl.String),
+            self.folder / "summary.csv", glob=False, schema_overrides=types | dict.fromkeys(numbers, pl.Float64)
         )
 
     @cached_property

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import bentpipe
 import pytest
@@ -13,7 +14,7 @@ else:
 
 
 @pytest.fixture
-def cluster(monkeypatch, stand_in):
+def cluster(monkeypatch):
     # A token of its own, so that Ray writes none to the home folder.
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -22,7 +23,7 @@ def cluster(monkeypatch, stand_in):
     ray.shutdown()
 
 
-def test_sweep_on_ray(scenario, stand_in, tmp_path, cluster):
+def test_sweep_on_ray(stand_in, scenario, tmp_path, cluster):
     vary = {"links.sat.rate": ["1 Mbit/s", "2 Mbit/s", "3 Mbit/s"]}
     out = tmp_path / "out"
     sweep = bentpipe.sweep(scenario, vary=vary, seeds=5, on="ray", out=out)
@@ -44,3 +45,13 @@ def test_sweep_on_ray(scenario, stand_in, tmp_path, cluster):
     with pytest.raises(bentpipe.BentpipeError, match="no link") as caught:
         bentpipe.sweep(scenario, vary={"links.moon.rate": ["1 Mbit/s"]}, on="ray", out=tmp_path / "bad")
     assert caught.value.exit_code == 2
+
+
+def test_the_real_command_on_ray(real, tmp_path, cluster):
+    scenario = Path(__file__).parents[2] / "scenarios" / "sweep.toml"
+    vary = {"links.sat.noise.ratio": "1e-9..1e-5 log 3"}
+    spread = bentpipe.sweep(scenario, vary=vary, seeds=4, on="ray", out=tmp_path / "ray")
+    local = bentpipe.sweep(scenario, vary=vary, seeds=4, out=tmp_path / "local")
+    assert spread.measurements.equals(local.measurements)
+    assert spread.summary.equals(local.summary)
+    assert spread.summary.filter(spread.summary["measurement"] == "goodput")["n"].to_list() == [4, 4, 4]

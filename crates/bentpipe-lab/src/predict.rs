@@ -1,5 +1,8 @@
 //! What the analytic models say of a transfer over a link: the inputs that the link and the TCP settings give, and a row
-//! a model. Pure: a question in, an answer out. `docs/models.md` explains the models and where they hold.
+//! a model; and what the simulator makes of the same transfer. Pure: a question in, an answer out. `docs/models.md`
+//! explains the models and where they hold.
+
+mod simulate;
 
 use crate::report::quantity;
 pub use bentpipe_apps::Direction;
@@ -61,9 +64,9 @@ pub struct Prediction {
     pub inputs: Inputs,
     /// A row a model, bounds first.
     pub rows: Vec<Row>,
-    /// What the simulator measured for the same transfer.
+    /// What the simulator measured for the same transfer; filled by [`Prediction::simulate`].
     pub simulated: Option<Simulated>,
-    /// What the models leave out of this link.
+    /// What the models leave out of this link, and what kept the simulator from an answer.
     pub notes: Vec<String>,
 }
 
@@ -157,7 +160,7 @@ pub enum Outcome {
 /// The same transfer in the simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Simulated {
-    /// Runs, each with its own seed.
+    /// Runs that finished, each with its own seed; one when nothing is left to chance.
     pub runs: u32,
     /// Median time.
     pub seconds: f64,
@@ -212,6 +215,13 @@ pub fn predict(question: &Question<'_>) -> Result<Prediction, PredictError> {
 }
 
 impl Prediction {
+    /// Runs the same transfer in the simulator, as often as its randomness asks for, and takes the times over.
+    pub fn simulate(&mut self, question: &Question<'_>) {
+        let (simulated, note) = simulate::simulate(question, self.inputs.segment_bytes);
+        self.simulated = simulated;
+        self.notes.extend(note);
+    }
+
     /// The prediction as pretty JSON with a final newline.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         let mut text = serde_json::to_string_pretty(self)?;

@@ -63,7 +63,9 @@ pub fn check(scenario: &Scenario, skip_live: bool) -> Result<Vec<String>, Proble
     for case in &scenario.cases {
         for Command { key, what } in commands(case) {
             if !skip_live {
-                let message = format!("{what} runs a command: only a live run can; allowed: --skip-live leaves it out");
+                let message = format!(
+                    "{what} runs a command: only a live run can; `bentpipe run --virtual --skip-live` leaves it out"
+                );
                 return Err(KeyProblem::new(key, message).within(&scenario.source_name, &scenario.text));
             }
             if !left_out.contains(&what) {

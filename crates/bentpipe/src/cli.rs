@@ -68,10 +68,10 @@ pub enum LinksAction {
     },
 }
 
-/// Say what the analytic models of TCP predict for a transfer
+/// Say what the analytic models of TCP and the simulator predict for a transfer
 ///
 /// The client is at the terminal, the server at the hub. Nothing is sent: these are formulas, each with its source, fed with
-/// what the link and the TCP settings say. docs/models.md explains them.
+/// what the link and the TCP settings say, and beside them the same transfer in virtual time. docs/models.md explains them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  bentpipe predict acts-t1 --tcp windows-95 --bytes '5 MB'\n  \
 bentpipe predict geo-two-way --tcp tcp-lfn --set noise=1e-6 --set 'tcp.receive_window=64 KiB' --bytes '50 MB'")]

@@ -210,3 +210,91 @@ fn the_json_says_which_rows_apply() {
     assert_eq!(value["rows"][4]["not_applicable"], "nothing is lost");
     assert!(value["simulated"].is_null());
 }
+
+impl Asked {
+    fn simulate(&self, change: impl FnOnce(&mut Question<'_>)) -> Prediction {
+        let mut question = self.question();
+        change(&mut question);
+        let mut prediction = predict(&question).unwrap();
+        prediction.simulate(&question);
+        prediction
+    }
+}
+
+fn seconds(prediction: &Prediction, model: &str) -> f64 {
+    match prediction.rows.iter().find(|row| row.model == model).unwrap().outcome {
+        Outcome::Predicted { seconds, .. } => seconds,
+        Outcome::NotApplicable { .. } => panic!("{model} does not apply"),
+    }
+}
+
+#[test]
+fn the_simulator_counts_the_rounds_of_slow_start_as_the_models_do() {
+    // One segment: a round trip for the handshake and one until the data, 500 ms each and a few for sending.
+    let one = asked("acts-t1", "", "");
+    let simulated = one.simulate(|question| question.bytes = DataSize::from_bytes(1000)).simulated.unwrap();
+    assert_eq!(simulated.runs, 1);
+    assert!((1.0..1.02).contains(&simulated.seconds), "{simulated:?}");
+    assert_eq!(simulated.seconds_range, (simulated.seconds, simulated.seconds));
+    let window = asked("acts-t1", "", "preset = 'windows-95'").simulate(|_| {});
+    let simulated = window.simulated.unwrap();
+    let ratio = seconds(&window, "Kruse") / simulated.seconds;
+    assert!((0.95..1.05).contains(&ratio), "{ratio}: {simulated:?}");
+    assert!((simulated.goodput_bps as f64 * simulated.seconds - 8e6).abs() < simulated.seconds, "{simulated:?}");
+}
+
+#[test]
+fn an_upload_ends_with_its_last_acknowledgement() {
+    let asked = asked("acts-t1", "", "preset = 'windows-95'");
+    let down = asked.simulate(|_| {}).simulated.unwrap();
+    let up = asked.simulate(|question| question.direction = Direction::Upload).simulated.unwrap();
+    // Both take a handshake and whole round trips; the last acknowledgement may be a delayed one.
+    assert!((up.seconds - down.seconds).abs() < 0.75, "{up:?} {down:?}");
+}
+
+#[test]
+fn what_comes_before_the_first_syn_is_left_out() {
+    // Asking for the hub's hardware address takes a round trip of its own.
+    let ip = asked("geo-50-5", "carries = 'ip'", "").simulate(|_| {}).simulated.unwrap();
+    let ethernet = asked("geo-50-5", "carries = 'ethernet'", "").simulate(|_| {}).simulated.unwrap();
+    assert!((ethernet.seconds - ip.seconds).abs() < 0.1, "{ethernet:?} {ip:?}");
+    let isdn = asked("acts-isdn-bri", "", "").simulate(|question| question.bytes = DataSize::from_bytes(1000));
+    assert!(isdn.simulated.unwrap().seconds < 2.0, "the circuit is up");
+}
+
+#[test]
+fn chance_asks_for_several_runs_and_the_same_seeds() {
+    let asked = asked("acts-t1", "noise = 1e-6", "preset = 'tcp-lfn'");
+    let (one, two) = (asked.simulate(|_| {}), asked.simulate(|_| {}));
+    assert_eq!(one, two);
+    let simulated = one.simulated.unwrap();
+    assert!(simulated.runs == 25 && simulated.seconds_range.0 < simulated.seconds_range.1, "{simulated:?}");
+    // A loss that is given stands in place of the link's errors.
+    let none = asked.simulate(|question| question.loss = Some(0.0)).simulated.unwrap();
+    assert!(none.runs == 25 && none.seconds < simulated.seconds, "acknowledgements still meet noise: {none:?}");
+    let more = asked.simulate(|question| question.loss = Some(0.05)).simulated.unwrap();
+    assert!(more.seconds > simulated.seconds, "{more:?} {simulated:?}");
+}
+
+#[test]
+fn connections_share_the_transfer_in_the_simulator_too() {
+    let asked = asked("acts-t1", "", "preset = 'windows-95'");
+    let of = |connections| asked.simulate(|question| question.connections = connections).simulated.unwrap().seconds;
+    assert!(of(4) < of(1) / 3.0);
+    let few = asked.simulate(|question| (question.connections, question.bytes) = (9, DataSize::from_bytes(3)));
+    assert!(few.simulated.is_some(), "six of nine connections have nothing to carry: {:?}", few.notes);
+}
+
+#[test]
+fn what_cannot_be_simulated_is_said() {
+    let said = |asked: &Asked, change: fn(&mut Question<'_>), what: &str| {
+        let prediction = asked.simulate(change);
+        assert_eq!(prediction.simulated, None);
+        assert!(prediction.notes.iter().any(|note| note.contains(what)), "{what}: {:?}", prediction.notes);
+    };
+    let vegas = asked("acts-t1", "", "congestion_control = 'vegas'");
+    said(&vegas, |_| {}, "Not simulated: tcp.congestion_control: ");
+    let large = asked("geo-50-5", "", "");
+    said(&large, |question| question.bytes = DataSize::from_bytes(1 << 50), "transfers of up to 5 GB");
+    said(&asked("acts-t1", "noise = 0.5", ""), |_| {}, "25 of 25 simulated run(s) did not finish");
+}

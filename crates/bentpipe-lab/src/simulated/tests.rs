@@ -25,11 +25,11 @@ fn run_now(text: &str, options: &SimulatedOptions) -> Result<Record, SimulatedEr
 fn commands_are_refused_by_name_or_left_out() {
     let told = |text: &str| check(&scenario(text), false).unwrap_err().to_string();
     let expected = "s.toml:10: services.1.command: a service at hub runs a command: only a live run can; \
-        allowed: --skip-live leaves it out";
+        `bentpipe run --virtual --skip-live` leaves it out";
     assert_eq!(told(COMMANDS), expected);
     let without_service = COMMANDS.replace("[[services]]\nsite = 'hub'\ncommand = 'nginx'\n", "");
     let expected = "s.toml:18: workloads.1.command: workload \"fetch\" runs a command: only a live run can; \
-        allowed: --skip-live leaves it out";
+        `bentpipe run --virtual --skip-live` leaves it out";
     assert_eq!(told(&without_service), expected);
     let cases = format!("{COMMANDS}[[cases]]\nname = 'a'\n[[cases]]\nname = 'b'\n");
     let left_out = check(&scenario(&cases), true).unwrap();

@@ -139,6 +139,8 @@ impl Plan {
         let Some(size) = size.filter(|size| *size <= POINTS_MAX) else {
             return Err(SweepError::Request(format!("the grid has too many points; allowed: up to {POINTS_MAX}")));
         };
+        // What is wrong with the scenario itself is no matter of what varies; a point may put it right, though.
+        let wrong = check(&base).err();
         let mut plan = Plan {
             title: base.title,
             seed: base.seed,
@@ -153,9 +155,11 @@ impl Plan {
             let point = plan.point(number, &keys);
             let checked = plan.parse(&point).and_then(|scenario| check(&scenario).map(|()| scenario));
             let scenario = checked.map_err(|problem| {
+                if wrong.as_ref() == Some(&problem) {
+                    return SweepError::Scenario(problem);
+                }
                 let shown: Vec<String> = plan.labels(&point).map(|(key, value)| format!("{key} = {value}")).collect();
-                let place = if shown.is_empty() { "the scenario".to_owned() } else { shown.join(", ") };
-                SweepError::Request(format!("--vary: with {place}: {problem}"))
+                SweepError::Request(format!("--vary: with {}: {problem}", shown.join(", ")))
             })?;
             for link in scenario.cases.iter().flat_map(|case| &case.links) {
                 if !plan.links.contains_key(&link.kind) {

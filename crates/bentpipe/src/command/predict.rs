@@ -30,7 +30,8 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<ExitCode> {
         loss: arguments.loss,
         connections: arguments.connections,
     };
-    let prediction = predict::predict(&question).map_err(|error| BadInput(error.to_string()))?;
+    let mut prediction = predict::predict(&question).map_err(|error| BadInput(error.to_string()))?;
+    prediction.simulate(&question);
     let text = if arguments.json { prediction.to_json()? } else { table(&prediction, &arguments.tcp) };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
@@ -85,8 +86,11 @@ fn table(prediction: &Prediction, preset: &str) -> String {
     }
     if let Some(Simulated { runs, seconds, seconds_range: (least, most), goodput_bps }) = simulated {
         let (time, rate) = (quantity::seconds(*seconds), quantity::rate(*goodput_bps as f64));
-        let spread = format!("{} to {}", quantity::seconds(*least), quantity::seconds(*most));
-        text.push_str(&format!("{:<22} {time:>12} {rate:>14}  {runs} run(s), {spread}\n", "simulated"));
+        let runs = match runs {
+            1 => "one run".to_owned(),
+            runs => format!("median of {runs} runs, {} to {}", quantity::seconds(*least), quantity::seconds(*most)),
+        };
+        text.push_str(&format!("{:<12} {:<9} {time:>12} {rate:>14}  {runs}\n", "simulated", "transfer"));
     }
     text.push_str(
         "\nbound: no transfer is faster. steady: the rate of a transfer without end, its start left out. transfer: from \

@@ -52,6 +52,7 @@ fn completions_and_man_pages_are_written() {
         "bentpipe-links-show.1",
         "bentpipe-links.1",
         "bentpipe-man.1",
+        "bentpipe-parity.1",
         "bentpipe-predict.1",
         "bentpipe-presets.1",
         "bentpipe-report.1",
@@ -71,7 +72,9 @@ fn predictions_are_a_table_or_json() {
     let place = Place::new(users()[0]);
     let asked = ["predict", "acts-t1", "--tcp", "windows-95", "--set", "tcp.receive_window=16 KiB", "--bytes", "5 MB"];
     let table = place.bentpipe(&asked).ends().expect(0);
-    for part in ["segment", "round trip", "Kruse", "Cardwell", "not applicable: nothing is lost"] {
+    let parts =
+        ["segment", "round trip", "Kruse", "Cardwell", "not applicable: nothing is lost", "simulated", "one run"];
+    for part in parts {
         assert!(table.stdout.contains(part), "{part}: {}", table.stdout);
     }
     let json = place.bentpipe(&[&asked[..], &["--json", "--loss", "1 %"]].concat()).ends().expect(0).stdout;
@@ -80,6 +83,9 @@ fn predictions_are_a_table_or_json() {
     // The lesser of the two buffers: windows-95 sends from 8 KiB.
     assert_eq!(value["inputs"]["window_bytes"], 8192);
     assert_eq!(value["rows"].as_array().unwrap().len(), 7);
+    assert_eq!(value["simulated"]["runs"], 25);
+    let (least, most) = (&value["simulated"]["seconds_range"][0], &value["simulated"]["seconds_range"][1]);
+    assert!(least.as_f64().unwrap() < most.as_f64().unwrap(), "{value}");
     assert_eq!(place.list(""), ["tmp"], "a prediction makes nothing");
 }
 

@@ -2,6 +2,7 @@
 
 use crate::place::{Ends, Place, users, wait};
 use rustix::process::{Pid, Signal, kill_process};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,14 @@ fn each_mistake_is_named_and_nothing_is_made() {
         assert!(ended.stderr.starts_with("bentpipe: ") && ended.stderr.lines().count() == 1, "{}", ended.stderr);
         assert!(parts.iter().all(|part| ended.stderr.contains(part)), "{options:?}: {}", ended.stderr);
     }
+    for vary in [&[] as &[&str], &["--vary", NOISE]] {
+        let command =
+            format!("{SCENARIO}[[workloads]]\nname = \"p\"\napp = \"command\"\nclient = \"site\"\ncommand = \"ls\"\n");
+        place.write("c.toml", &command);
+        let ended = place.bentpipe(&[&["sweep", "c.toml"], vary].concat()).ends().expect(2);
+        assert!(ended.stderr.starts_with("bentpipe: c.toml:18: workloads.1.command: "), "{}", ended.stderr);
+    }
+    std::fs::remove_file(place.at("c.toml")).unwrap();
     let ended = place.bentpipe(&["sweep", "none.toml"]).ends().expect(2);
     assert!(ended.stderr.contains("none.toml"), "{}", ended.stderr);
     assert_eq!(place.list(""), ["s.toml", "tmp"], "nothing was made");
@@ -85,6 +94,8 @@ fn a_sweep_survives_signals_and_gives_the_same_as_if_nothing_had_happened() {
             assert!(started.elapsed() < Duration::from_secs(60), "no run ends");
             std::thread::sleep(Duration::from_millis(2));
         }
+        let second = place.bentpipe(&arguments(out)).ends().expect(2);
+        assert!(second.stderr.contains("another sweep works in"), "{}", second.stderr);
         kill_process(Pid::from_child(&child), signal).unwrap();
         let ended = wait(child);
         assert_eq!(ended.status.code(), code, "{}", ended.stderr);
@@ -101,4 +112,49 @@ fn a_sweep_survives_signals_and_gives_the_same_as_if_nothing_had_happened() {
     }
     place.bentpipe(&[&arguments("merged") as &[&str], &["--merge", "p1", "--merge", "p2"]].concat()).ends().expect(0);
     assert!(results(&place, "merged") == results(&place, "whole"));
+}
+
+/// The cells of a summary's column, for the rows whose `key` is `value`.
+fn column<'a>(summary: &'a str, (key, value): (&str, &str), name: &str) -> Vec<&'a str> {
+    let rows: Vec<Vec<&str>> = summary.lines().map(|line| line.split(',').collect()).collect();
+    let at = |name: &str| rows[0].iter().position(|cell| *cell == name).unwrap_or_else(|| panic!("{name}: {summary}"));
+    let (key, column) = (at(key), at(name));
+    rows.iter().filter(|row| row[key] == value).map(|row| row[column]).collect()
+}
+
+/// As in docs/sweeps.md, with fewer seeds: at 1e-3 nothing gets through, and the runs end by themselves.
+#[test]
+fn a_sweep_up_to_noise_that_nothing_passes_ends_and_is_the_same_with_any_jobs() {
+    let place = Place::new(users()[0]);
+    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/sweep.toml").display().to_string();
+    let started = Instant::now();
+    for jobs in ["1", "2"] {
+        let windows = "hosts.*.tcp.receive_window=8KiB,64KiB,1MiB";
+        let vary = ["--vary", "links.sat.noise.ratio=1e-9..1e-3 log 13", "--vary", windows, "--seeds", "2"];
+        let arguments = [&["sweep", &scenario][..], &vary, &["--jobs", jobs, "--out", jobs]].concat();
+        let ended = place.bentpipe(&arguments).ends().expect(0);
+        assert!(ended.stdout.contains("78 runs."), "{}", ended.stdout);
+    }
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    assert!(results(&place, "1") == results(&place, "2"));
+    let summary = place.read("1/summary.csv");
+    let key = "links.sat.noise.ratio";
+    for (ratio, failed) in [("0.000000001", "0"), ("0.001", "2")] {
+        let all = column(&summary, (key, ratio), "failed");
+        assert!(all.len() >= 3 && all.iter().all(|cell| *cell == failed), "{ratio}: {all:?}\n{summary}");
+    }
+}
+
+#[test]
+fn a_stopping_rule_asks_for_more_runs_where_chance_is_at_work() {
+    let place = Place::new(users()[0]);
+    place.write("s.toml", SCENARIO);
+    let vary = "links.sat.noise.ratio=0,1e-6";
+    let arguments = ["sweep", "s.toml", "--vary", vary, "--until", "goodput=20%", "--seeds-max", "40", "--json"];
+    let ended = place.bentpipe(&[&arguments[..], &["--out", "out"]].concat()).ends().expect(0);
+    let summary = place.read("out/summary.csv");
+    let runs = |ratio| column(&summary, ("links.sat.noise.ratio", ratio), "n")[0].parse::<u32>().unwrap();
+    assert_eq!(runs("0"), 5, "{summary}");
+    assert!((10..=40).contains(&runs("0.000001")), "{summary}");
+    serde_json::from_str::<serde_json::Value>(&ended.stdout).unwrap();
 }

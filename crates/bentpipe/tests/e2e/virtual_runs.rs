@@ -2,6 +2,8 @@
 
 use crate::place::{Ends, Place, users};
 use crate::recorded::{Recorded, array};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A command and TCP settings that this kernel cannot keep: either run refuses what it cannot do.
 const SCENARIO: &str = "title = 'simulated'\nseed = 9\nduration = '20 min'\n\
@@ -66,4 +68,68 @@ fn captures_that_cannot_be_written_are_said() {
     let arguments = ["run", "s.toml", "--virtual", "--skip-live", "--pcap", "--out", "out"];
     let ended = place.bentpipe(&arguments).ends().expect(1);
     assert!(ended.stderr.contains("cannot write out/1-simulated.pcapng: Is a directory"), "{}", ended.stderr);
+}
+
+/// Shipped scenarios that have something to run without commands.
+fn shipped() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut files: Vec<PathBuf> = [folder.clone(), folder.join("parity")]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
+        // A list of scenarios, not one.
+        .filter(|path| path.file_name().is_some_and(|name| name != "parity.toml"))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn every_shipped_scenario_runs_in_virtual_time() {
+    let place = Place::new(users()[0]);
+    let files = shipped();
+    assert!(files.len() > 40, "{files:?}");
+    for (number, path) in files.iter().enumerate() {
+        let (path, out) = (path.display().to_string(), format!("out{number}"));
+        let started = Instant::now();
+        let arguments = ["run", &path, "--virtual", "--skip-live", "--json", "--out", &out];
+        let recorded = Recorded::parse(&place.bentpipe(&arguments).ends().expect(0).stdout);
+        assert!(started.elapsed() < Duration::from_secs(60), "{path} took {:?}", started.elapsed());
+        assert_eq!((&recorded.json["complete"], recorded.valid()), (&true.into(), true), "{path}");
+        let cases = array(&recorded.json["cases"]);
+        for workload in cases.iter().flat_map(|case| array(&case["workloads"])) {
+            assert_eq!(workload["status"], "done", "{path}: {workload:.300}");
+        }
+    }
+}
+
+#[test]
+fn a_shipped_scenario_leaves_the_same_bytes_each_time() {
+    let place = Place::new(users()[0]);
+    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/ship.toml").display().to_string();
+    let run = |out: &str| {
+        place.bentpipe(&["run", &scenario, "--virtual", "--pcap", "--out", out]).ends().expect(0);
+        let files = place.list(out);
+        let bytes = files.iter().map(|name| std::fs::read(place.at(&format!("{out}/{name}"))).unwrap());
+        let bytes: Vec<Vec<u8>> = bytes.collect();
+        assert!(files.iter().filter(|name| name.ends_with(".pcapng")).count() == 2, "{files:?}");
+        assert!(bytes.iter().all(|bytes| !bytes.is_empty()));
+        (files, bytes)
+    };
+    assert!(run("one") == run("two"), "two runs differ");
+}
+
+#[test]
+fn the_demo_without_its_programs_takes_no_time() {
+    let place = Place::new(users()[0]);
+    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/clinic.toml").display().to_string();
+    let refused = place.bentpipe(&["run", &scenario, "--virtual", "--out", "out"]).ends().expect(2);
+    assert!(refused.stderr.contains("--skip-live"), "{}", refused.stderr);
+    let started = Instant::now();
+    let arguments = ["run", &scenario, "--virtual", "--skip-live", "--out", "out"];
+    let ended = place.bentpipe(&arguments).ends().expect(0);
+    // It simulates 200 s. A second is what it takes on a machine that does nothing else.
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    assert!(ended.stdout.contains("left out: workload \"MRI image\""), "{}", ended.stdout);
 }
