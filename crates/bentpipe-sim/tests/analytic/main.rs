@@ -6,5 +6,6 @@
 #![allow(missing_docs)]
 
 mod pair;
+mod slow_start;
 mod table;
 mod window;
