@@ -5,6 +5,7 @@
 
 #![allow(missing_docs)]
 
+mod asymmetry;
 mod pair;
 mod slow_start;
 mod table;
