@@ -6,6 +6,7 @@
 #![allow(missing_docs)]
 
 mod asymmetry;
+mod determinism;
 mod pair;
 mod slow_start;
 mod table;
