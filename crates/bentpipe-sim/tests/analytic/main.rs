@@ -7,7 +7,9 @@
 
 mod asymmetry;
 mod determinism;
+mod lossy;
 mod pair;
+mod pftk;
 mod slow_start;
 mod table;
 mod window;
