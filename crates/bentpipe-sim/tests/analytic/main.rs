@@ -6,6 +6,7 @@
 #![allow(missing_docs)]
 
 mod asymmetry;
+mod cardwell;
 mod determinism;
 mod lossy;
 mod pair;
