@@ -8,6 +8,7 @@
 mod asymmetry;
 mod cardwell;
 mod determinism;
+mod kruse;
 mod lossy;
 mod pair;
 mod pftk;
