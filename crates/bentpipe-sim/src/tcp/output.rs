@@ -169,6 +169,7 @@ impl Connection {
         }
         let mut sent = 0;
         let mut limited = false;
+        let segments_before = self.facts.data_segments;
         let last = self.queue.end() + u64::from(self.fin_asked);
         while self.next < last {
             if self.in_flight() >= self.window.cwnd {
@@ -184,6 +185,9 @@ impl Connection {
                 break;
             }
             sent += 1;
+        }
+        if self.una <= 1 && self.repair == Repair::Open {
+            self.facts.initial_burst += self.facts.data_segments - segments_before;
         }
         self.note_usage(sent, limited, output.now);
         if self.next == last && sent > 0 && self.in_flight() < self.window.cwnd {
@@ -263,7 +267,6 @@ impl Connection {
             self.acks.own_data(now);
             self.facts.data_segments += 1;
             self.facts.data_bytes += length;
-            self.facts.initial_burst += u64::from(self.una <= 1);
         }
         self.facts.in_flight_max = self.facts.in_flight_max.max(self.next.min(self.queue.end()) - self.una.max(1));
         if self.repair == Repair::Reducing || self.repair == Repair::Recovery {

@@ -493,8 +493,8 @@ impl Connection {
         let in_flight = self.board.in_flight();
         let threshold = self.window.ssthresh;
         let mut allowed = if in_flight > threshold {
-            let share = (u64::from(threshold) * u64::from(self.prr.delivered) + u64::from(self.prr.window_before) - 1)
-                / u64::from(self.prr.window_before);
+            let share =
+                (u64::from(threshold) * u64::from(self.prr.delivered)).div_ceil(u64::from(self.prr.window_before));
             (share as u32).saturating_sub(self.prr.sent)
         } else {
             let mut allowed = self.prr.delivered.saturating_sub(self.prr.sent).max(delivered);
