@@ -263,7 +263,7 @@ mod tests {
             for (n, (first, length)) in order.into_iter().enumerate() {
                 let first = first + 1;
                 buffer.insert(first, part(first, first + length), false);
-                if n as u8 % (reads % 7 + 1) == 0
+                if (n as u8).is_multiple_of(reads % 7 + 1)
                     && let ReceivedPattern::Bytes { bytes, wrong } = buffer.read_pattern(3, read, 25)
                 {
                     prop_assert_eq!(wrong, 0);

@@ -11,6 +11,9 @@ mod basics;
 mod fuzz;
 mod losses;
 
+/// Decides whether a segment is lost.
+type Dropper = Box<dyn FnMut(usize, u64, &Segment) -> bool>;
+
 /// A client and a server over a pipe of a fixed delay, without a rate limit.
 pub struct Pipe {
     pub now: Instant,
@@ -23,7 +26,7 @@ pub struct Pipe {
     /// Every segment sent: when, by which end.
     pub log: Vec<(Instant, usize, Segment)>,
     /// Says of a segment (sender, number among its data segments) whether it is lost.
-    pub drop: Box<dyn FnMut(usize, u64, &Segment) -> bool>,
+    pub drop: Dropper,
     data_sent: [u64; 2],
     /// Bytes that the server has received and found wrong.
     pub received: u64,
