@@ -104,7 +104,7 @@ impl Stack {
     /// What the IP layer handed up.
     pub fn take_up(&mut self, now: Instant, up: Up) {
         match up {
-            Up::Datagram(datagram) => self.datagram(now, datagram),
+            Up::Datagram(datagram) => self.datagram(now, *datagram),
             Up::Unreachable(datagram) => self.undeliverable(now, &datagram),
         }
     }
@@ -438,6 +438,7 @@ impl Stack {
     }
 
     /// When [`Stack::wake`] is due; it may turn out to have been too early.
+    #[inline]
     pub fn next_wake(&self) -> Instant {
         let timer = self.timers.peek().map_or(Instant::FAR, |Reverse((at, _))| *at);
         timer.min(self.ip.next_wake().unwrap_or(Instant::FAR))
@@ -447,7 +448,7 @@ impl Stack {
     pub fn send_out(&mut self, now: Instant) {
         while let Some(datagram) = self.out.pop_front() {
             let up = if self.ip.is_own(datagram.destination) {
-                Some(Up::Datagram(datagram))
+                Some(Up::Datagram(Box::new(datagram)))
             } else {
                 self.ip.send(now, datagram)
             };
