@@ -37,10 +37,12 @@ impl SocketTable {
         SocketId(self.sockets.len() as u32 - 1)
     }
 
+    #[inline]
     fn get(&self, socket: SocketId) -> Result<Socket, SocketError> {
         self.sockets.get(socket.0 as usize).copied().flatten().ok_or(SocketError::Closed)
     }
 
+    #[inline]
     fn tcp(&self, socket: SocketId) -> Result<usize, SocketError> {
         match self.get(socket)? {
             Socket::Tcp(number) => Ok(number),
@@ -53,6 +55,7 @@ impl SocketTable {
         self.touched.drain(..).for_each(&mut each);
     }
 
+    #[inline]
     fn touch(&mut self, number: usize) {
         if self.touched.last() != Some(&number) && !self.touched.contains(&number) {
             self.touched.push(number);
@@ -73,10 +76,13 @@ impl View<'_> {
         self.stack.connections[number].as_mut().map(|slot| &mut slot.connection).ok_or(SocketError::Closed)
     }
 
-    fn worked(&mut self, socket: SocketId) {
-        if let Ok(number) = self.table.tcp(socket) {
-            self.table.touch(number);
-        }
+    /// The connection, which the caller is about to work on.
+    #[inline]
+    fn work(&mut self, socket: SocketId) -> Result<&mut crate::tcp::Connection, SocketError> {
+        let number = self.table.tcp(socket)?;
+        let slot = self.stack.connections[number].as_mut().ok_or(SocketError::Closed)?;
+        self.table.touch(number);
+        Ok(&mut slot.connection)
     }
 }
 
@@ -137,26 +143,18 @@ impl Sockets for View<'_> {
     }
 
     fn send(&mut self, socket: SocketId, data: &[u8]) -> Result<usize, SocketError> {
-        let connection = View::connection(self, socket)?;
-        let taken = connection
+        self.work(socket)?
             .send(data.len() as u64, |taken| Payload::from_vec(data[..taken as usize].to_vec()))
-            .map(|taken| taken as usize);
-        self.worked(socket);
-        taken
+            .map(|taken| taken as usize)
     }
 
     fn send_pattern(&mut self, socket: SocketId, pattern: u64, offset: u64, length: u64) -> Result<u64, SocketError> {
-        let connection = View::connection(self, socket)?;
         let length = length.min(u64::from(u32::MAX));
-        let taken = connection.send(length, |taken| Payload::Pattern { pattern, offset, length: taken as u32 });
-        self.worked(socket);
-        taken
+        self.work(socket)?.send(length, |taken| Payload::Pattern { pattern, offset, length: taken as u32 })
     }
 
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Received, SocketError> {
-        let received = View::connection(self, socket)?.receive(into);
-        self.worked(socket);
-        received
+        self.work(socket)?.receive(into)
     }
 
     fn receive_pattern(
@@ -166,9 +164,7 @@ impl Sockets for View<'_> {
         offset: u64,
         max: u64,
     ) -> Result<ReceivedPattern, SocketError> {
-        let received = View::connection(self, socket)?.receive_pattern(pattern, offset, max);
-        self.worked(socket);
-        received
+        self.work(socket)?.receive_pattern(pattern, offset, max)
     }
 
     fn finish(&mut self, socket: SocketId) {
