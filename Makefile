@@ -17,9 +17,11 @@ demo: setup-demo build
 test: setup-test
 	tools/test
 
-# Measures the emulator beside a bare veth pair. Takes about six minutes; the machine should be otherwise idle.
+# Measures the emulator beside a bare veth pair, then the simulator beside ns-3 (if it is there: see the bench). Takes
+# about eight minutes; the machine should be otherwise idle.
 bench:
 	$(CARGO) bench --locked -p bentpipe-host --bench emulator
+	$(CARGO) bench --locked -p bentpipe-sim --bench simulator
 
 # Live runs beside simulated ones: docs/parity.md. Live samples stay in runs/parity; to use them again:
 # bentpipe parity --live-from runs/parity

@@ -63,11 +63,17 @@ pub(crate) fn receive_range(
 
 /// Receives and forgets; `Over` at the peer's end of data.
 pub(crate) fn discard(sockets: &mut dyn Sockets, socket: SocketId) -> Result<(Turn, u64), SocketError> {
-    let mut scratch = [0; SCRATCH_BYTES];
+    // Mostly there is nothing: a large buffer only once there is something.
+    let mut few = [0; 64];
+    let mut scratch = Vec::new();
     let mut bytes = 0;
     while bytes < TURN_BYTES_MAX {
-        match sockets.receive(socket, &mut scratch)? {
-            Received::Bytes(n) => bytes += n as u64,
+        let into = if bytes == 0 { &mut few[..] } else { &mut scratch[..] };
+        match sockets.receive(socket, into)? {
+            Received::Bytes(n) => {
+                bytes += n as u64;
+                scratch.resize(SCRATCH_BYTES, 0);
+            }
             Received::Nothing => return Ok((Turn::Waiting, bytes)),
             Received::End => return Ok((Turn::Over, bytes)),
         }

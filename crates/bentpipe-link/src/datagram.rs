@@ -200,6 +200,7 @@ const ARP_MESSAGE: u64 = 28;
 impl Datagram {
     /// Length in bytes, Ethernet header included where there is one.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> u64 {
         let ethernet = if self.ethernet.is_some() { ETHERNET_HEADER } else { 0 };
         ethernet
@@ -214,6 +215,7 @@ impl Datagram {
 impl Body {
     /// Bytes after the IP header, of a whole packet.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> u64 {
         match self {
             Body::Tcp(segment) => segment.header_bytes() + segment.payload.length(),
@@ -229,6 +231,7 @@ impl Segment {
     /// Length of the header with its options, padded to words as usual stacks do: timestamps take 12 bytes, SACK 4 and 8
     /// a block, a SYN's MSS 4, its window scale 4 and SACK permission 4 (2 shared with the timestamps' padding).
     #[must_use]
+    #[inline]
     pub fn header_bytes(&self) -> u64 {
         let sack = match self.sack_blocks() {
             [] => 0,
@@ -239,6 +242,7 @@ impl Segment {
 
     /// The SACK blocks that go on the wire: as many as the header has room for beside the other options.
     #[must_use]
+    #[inline]
     pub fn sack_blocks(&self) -> &[(u32, u32)] {
         let blocks = self.sack.as_deref().map_or(&[][..], SackBlocks::as_slice);
         let room = (TCP_OPTIONS_MAX - self.options_before_sack() - 4) / 8;
@@ -246,6 +250,7 @@ impl Segment {
     }
 
     /// At most 20.
+    #[inline]
     fn options_before_sack(&self) -> u64 {
         let mut options = if self.timestamps.is_some() { 12 } else { 0 };
         if let Some(syn) = &self.syn {
@@ -258,12 +263,14 @@ impl Segment {
 
     /// Whether all flags of `mask` are set.
     #[must_use]
+    #[inline]
     pub fn has(&self, mask: u8) -> bool {
         self.flags & mask == mask
     }
 
     /// Sequence numbers it takes: data, SYN and FIN.
     #[must_use]
+    #[inline]
     pub fn sequence_length(&self) -> u64 {
         self.payload.length() + u64::from(self.has(flag::SYN)) + u64::from(self.has(flag::FIN))
     }
@@ -280,6 +287,7 @@ impl SackBlocks {
 
     /// The blocks.
     #[must_use]
+    #[inline]
     pub fn as_slice(&self) -> &[(u32, u32)] {
         &self.blocks[..usize::from(self.count)]
     }
@@ -298,6 +306,7 @@ impl Payload {
 
     /// Its length.
     #[must_use]
+    #[inline]
     pub fn length(&self) -> u64 {
         match self {
             Payload::Empty => 0,
@@ -308,6 +317,7 @@ impl Payload {
 
     /// The part from byte `from` (which must not be beyond its end), of at most `most` bytes.
     #[must_use]
+    #[inline]
     pub fn part(&self, from: u64, most: u64) -> Payload {
         let length = (self.length() - from).min(most) as u32;
         if length == 0 {
@@ -326,6 +336,7 @@ impl Payload {
     }
 
     /// Whether `next` follows on without a seam, so that the two can be kept as one.
+    #[inline]
     pub fn join(&mut self, next: &Payload) -> bool {
         match (self, next) {
             (

@@ -101,7 +101,12 @@ impl Direction {
 
     /// Moves packets whose transmission is over to the media, and the next ones onto the channels. Returns the time of
     /// the last transmission that ended.
+    #[inline]
     pub fn advance(&mut self, now: Instant) -> Option<Instant> {
+        if self.transmitter.next_end()? > now { None } else { self.finish(now) }
+    }
+
+    fn finish(&mut self, now: Instant) -> Option<Instant> {
         let mut last_end = None;
         while let Some(sent) = self.transmitter.finish(now) {
             self.counters.sent_packets += 1;
@@ -134,23 +139,25 @@ impl Direction {
     }
 
     /// The next packet that arrived by `now`, and the number of its receiver.
+    #[inline]
     pub fn deliver(&mut self, now: Instant) -> Option<(usize, Packet)> {
-        self.media.iter_mut().enumerate().find_map(|(i, medium)| medium.deliver(now).map(|packet| (i, packet)))
+        let receiver = self.media.iter().position(|medium| medium.next_arrival() <= now)?;
+        Some((receiver, self.media[receiver].deliver(now)?))
     }
 
     /// When something happens next that can be seen outside: the next arrival. Ends of transmissions before it can be
     /// worked off then, at their own times.
     #[must_use]
+    #[inline]
     pub fn next_wake(&self) -> Option<Instant> {
-        let mut first = Instant::FAR;
-        let mut all_busy = true;
+        let (mut first, mut last) = (Instant::FAR, Instant::ZERO);
         for medium in &self.media {
-            match medium.next_arrival() {
-                Some(at) => first = first.min(at),
-                None => all_busy = false,
-            }
+            let at = medium.next_arrival();
+            first = first.min(at);
+            last = last.max(at);
         }
-        if !all_busy {
+        if last == Instant::FAR {
+            // Nothing is on its way to one of them.
             first = first.min(self.transmitter.next_end().unwrap_or(Instant::FAR));
         }
         (first != Instant::FAR).then_some(first)

@@ -78,26 +78,7 @@ impl Link {
         }
     }
 
-    fn circuit_wake(&self) -> Option<Instant> {
-        self.circuit.as_ref()?.next_wake(self.is_sending())
-    }
-}
-
-impl Node for Link {
-    fn receive(&mut self, now: Instant, port: Port, packet: Packet) {
-        self.wake(now);
-        let Some(direction) = self.directions.get_mut(port.0) else {
-            debug_assert!(false, "a link with {} ports has no port {}", self.directions.len(), port.0);
-            return;
-        };
-        direction.offer(now, packet);
-        if let Some(circuit) = self.circuit.as_mut() {
-            circuit.want(now);
-            self.wake(now);
-        }
-    }
-
-    fn wake(&mut self, now: Instant) {
+    fn wake_with_circuit(&mut self, now: Instant) {
         loop {
             // In the order of time: transmissions up to the circuit's next event, then that event.
             let circuit_due = self.circuit_wake().filter(|due| *due <= now);
@@ -120,22 +101,60 @@ impl Node for Link {
         }
     }
 
-    fn poll_transmit(&mut self, now: Instant) -> Option<(Port, Packet)> {
-        self.directions.iter_mut().enumerate().find_map(|(i, direction)| {
-            let (receiver, packet) = direction.deliver(now)?;
-            Some((Port(if i == 0 { receiver + 1 } else { 0 }), packet))
-        })
+    /// When something may happen to the circuit: when it hangs up depends on the last transmission.
+    #[cold]
+    fn circuit_event(&self) -> Instant {
+        let ends = self.directions.iter().filter_map(Direction::next_end);
+        ends.chain(self.circuit_wake()).fold(Instant::FAR, Instant::min)
     }
 
+    fn circuit_wake(&self) -> Option<Instant> {
+        self.circuit.as_ref()?.next_wake(self.is_sending())
+    }
+}
+
+impl Node for Link {
+    fn receive(&mut self, now: Instant, port: Port, packet: Packet) {
+        self.wake(now);
+        let Some(direction) = self.directions.get_mut(port.0) else {
+            debug_assert!(false, "a link with {} ports has no port {}", self.directions.len(), port.0);
+            return;
+        };
+        direction.offer(now, packet);
+        if let Some(circuit) = self.circuit.as_mut() {
+            circuit.want(now);
+            self.wake(now);
+        }
+    }
+
+    #[inline]
+    fn wake(&mut self, now: Instant) {
+        if self.circuit.is_some() {
+            self.wake_with_circuit(now);
+            return;
+        }
+        for direction in &mut self.directions {
+            direction.advance(now);
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<(Port, Packet)> {
+        for (i, direction) in self.directions.iter_mut().enumerate() {
+            if let Some((receiver, packet)) = direction.deliver(now) {
+                return Some((Port(if i == 0 { receiver + 1 } else { 0 }), packet));
+            }
+        }
+        None
+    }
+
+    #[inline]
     fn next_wake(&self) -> Option<Instant> {
         let mut first = Instant::FAR;
         for direction in &self.directions {
             first = first.min(direction.next_wake().unwrap_or(Instant::FAR));
         }
         if self.circuit.is_some() {
-            // When a circuit hangs up depends on the last transmission.
-            let ends = self.directions.iter().filter_map(Direction::next_end);
-            first = ends.chain(self.circuit_wake()).fold(first, Instant::min);
+            first = first.min(self.circuit_event());
         }
         (first != Instant::FAR).then_some(first)
     }

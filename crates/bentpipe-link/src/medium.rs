@@ -85,6 +85,9 @@ pub struct MediumCounters {
     pub in_flight_packets: u64,
 }
 
+/// How many packets before its own arrival a packet is fetched from memory.
+const PREFETCH_AHEAD: usize = 3;
+
 /// The way to one receiver.
 #[derive(Debug)]
 pub struct Medium {
@@ -95,6 +98,8 @@ pub struct Medium {
     jitter_random: Stream,
     /// Arrival time, packet, whether it is damaged.
     line: VecDeque<(Instant, Packet, bool)>,
+    /// When the first of them arrives; [`Instant::FAR`]: none.
+    first_arrival: Instant,
     counters: MediumCounters,
 }
 
@@ -110,6 +115,7 @@ impl Medium {
             losing,
             jitter_random,
             line: VecDeque::new(),
+            first_arrival: Instant::FAR,
             counters: MediumCounters::default(),
         }
     }
@@ -140,19 +146,26 @@ impl Medium {
         if self.config.jitter > Duration::ZERO {
             due += Duration { ns: (unit(&mut self.jitter_random) * self.config.jitter.ns as f64) as u64 };
         }
-        if let Some((last, ..)) = self.line.back() {
-            due = due.max(*last);
+        match self.line.back() {
+            Some((last, ..)) => due = due.max(*last),
+            None => self.first_arrival = due,
         }
         self.counters.in_flight_packets += 1;
         self.line.push_back((due, packet, errors > 0));
     }
 
     /// The next packet that has arrived by `now`.
+    #[inline]
     pub fn deliver(&mut self, now: Instant) -> Option<Packet> {
-        if self.line.front()?.0 > now {
-            return None;
-        }
+        if self.first_arrival > now { None } else { self.take() }
+    }
+
+    fn take(&mut self) -> Option<Packet> {
         let (_, packet, damaged) = self.line.pop_front()?;
+        if let Some((_, later, _)) = self.line.get(PREFETCH_AHEAD) {
+            later.prefetch();
+        }
+        self.first_arrival = self.line.front().map_or(Instant::FAR, |(due, ..)| *due);
         self.counters.in_flight_packets -= 1;
         self.counters.delivered_packets += 1;
         self.counters.delivered_damaged_packets += u64::from(damaged);
@@ -160,10 +173,11 @@ impl Medium {
         Some(packet)
     }
 
-    /// When the next packet arrives.
+    /// When the next packet arrives; [`Instant::FAR`]: none is on its way.
     #[must_use]
-    pub fn next_arrival(&self) -> Option<Instant> {
-        self.line.front().map(|(due, ..)| *due)
+    #[inline]
+    pub fn next_arrival(&self) -> Instant {
+        self.first_arrival
     }
 
     /// What became of the packets so far.
@@ -179,6 +193,7 @@ impl Medium {
     }
 
     /// Decides one packet's fate and moves the two-state chain on.
+    #[inline]
     fn loses_packet(&mut self) -> bool {
         let Some(loss) = self.config.loss else { return false };
         let lost = self.losing;

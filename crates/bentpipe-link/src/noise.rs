@@ -123,10 +123,12 @@ impl NoiseProcess {
     }
 
     /// Passes `bits` bits sent from `start` to `end` and returns how many are wrong.
+    #[inline]
     pub fn count(&mut self, start: Instant, end: Instant, bits: u64) -> u64 {
-        if self.silent {
-            return 0;
-        }
+        if self.silent { 0 } else { self.draw(start, end, bits) }
+    }
+
+    fn draw(&mut self, start: Instant, end: Instant, bits: u64) -> u64 {
         let mut errors = 0;
         let NoiseProcess { schedule, random, hazard_left, .. } = self;
         each_segment(schedule, start, end, bits, |_, length, ratio| {

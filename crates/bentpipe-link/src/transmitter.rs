@@ -98,6 +98,10 @@ pub struct Sent {
 pub struct Transmitter {
     schedule: RateSchedule,
     channels: Vec<Channel>,
+    /// Channels that send.
+    busy: usize,
+    /// When the first of their packets is out; [`Instant::FAR`]: none ever is.
+    first_end: Instant,
 }
 
 #[derive(Debug)]
@@ -112,19 +116,21 @@ impl Transmitter {
     #[must_use]
     pub fn new(schedule: RateSchedule, channels: usize) -> Self {
         let channels = (0..channels.max(1)).map(|_| Channel { sending: None, spare: 0 }).collect();
-        Transmitter { schedule, channels }
+        Transmitter { schedule, channels, busy: 0, first_end: Instant::FAR }
     }
 
     /// Whether a channel is free.
     #[must_use]
+    #[inline]
     pub fn has_room(&self) -> bool {
-        self.channels.iter().any(|channel| channel.sending.is_none())
+        self.busy < self.channels.len()
     }
 
     /// Packets being sent.
     #[must_use]
+    #[inline]
     pub fn busy_channels(&self) -> usize {
-        self.channels.iter().filter(|channel| channel.sending.is_some()).count()
+        self.busy
     }
 
     /// Starts to send on the lowest free channel. `follows`: the packet was waiting when that channel became free at
@@ -138,25 +144,25 @@ impl Transmitter {
         let (end, spare) = self.schedule.finish(now, work);
         channel.spare = spare;
         channel.sending = Some(Sent { packet, bits, start: now, end });
+        self.busy += 1;
+        self.first_end = self.first_end.min(end);
     }
 
     /// When the next packet is out.
     #[must_use]
+    #[inline]
     pub fn next_end(&self) -> Option<Instant> {
-        self.channels
-            .iter()
-            .filter_map(|channel| channel.sending.as_ref())
-            .map(|sent| sent.end)
-            .filter(|end| *end != Instant::FAR)
-            .min()
+        (self.first_end != Instant::FAR).then_some(self.first_end)
     }
 
     /// The packet that was out first, if one is by `now`.
     pub fn finish(&mut self, now: Instant) -> Option<Sent> {
         let end = self.next_end().filter(|end| *end <= now)?;
-        let channel =
-            self.channels.iter_mut().find(|channel| channel.sending.as_ref().is_some_and(|sent| sent.end == end))?;
-        channel.sending.take()
+        let first = self.channels.iter().position(|channel| channel.end() == Some(end))?;
+        self.busy -= 1;
+        let others = self.channels.iter().enumerate().filter(|(number, _)| *number != first);
+        self.first_end = others.filter_map(|(_, channel)| channel.end()).min().unwrap_or(Instant::FAR);
+        self.channels[first].sending.take()
     }
 
     /// Breaks off everything being sent (a lost circuit); returns how many packets that cost.
@@ -166,6 +172,8 @@ impl Transmitter {
             channel.sending = None;
             channel.spare = 0;
         }
+        self.busy = 0;
+        self.first_end = Instant::FAR;
         cut
     }
 
@@ -173,6 +181,13 @@ impl Transmitter {
     #[must_use]
     pub fn rate(&self, now: Instant) -> BitRate {
         BitRate { bps: self.schedule.at(now).0.bps.saturating_mul(self.channels.len() as u64) }
+    }
+}
+
+impl Channel {
+    #[inline]
+    fn end(&self) -> Option<Instant> {
+        self.sending.as_ref().map(|sent| sent.end)
     }
 }
 

@@ -113,6 +113,8 @@ pub struct Network<P> {
     /// When each node is due: links first, then hosts.
     due: Vec<Instant>,
     now: Instant,
+    /// A program has become done since this was last asked.
+    done: bool,
     observers: Vec<Box<dyn Observer>>,
 }
 
@@ -151,7 +153,7 @@ impl<P: Program> Network<P> {
             hosts.push(Host::new(ip, settings, seed.child(&format!("sites/{}", site.name))));
         }
         let due = vec![Instant::FAR; links.len() + hosts.len()];
-        Ok(Network { plan, links, hosts, attached, due, now: Instant::ZERO, observers: Vec::new() })
+        Ok(Network { plan, links, hosts, attached, due, now: Instant::ZERO, done: false, observers: Vec::new() })
     }
 
     /// Addresses and routes.
@@ -229,11 +231,7 @@ impl<P: Program> Network<P> {
     }
 
     fn take_done(&mut self) -> bool {
-        let mut done = false;
-        for host in &mut self.hosts {
-            done |= host.take_done();
-        }
-        done
+        std::mem::take(&mut self.done)
     }
 
     fn run_link(&mut self, number: usize) {
@@ -245,13 +243,18 @@ impl<P: Program> Network<P> {
                 observer.packet(now, site, interface, false, &packet);
             }
             self.hosts[site].receive(now, Port(interface), packet);
-            self.drain(site);
+            self.hand_over(site, number);
         }
         self.due[number] = self.links[number].next_wake().unwrap_or(Instant::FAR);
     }
 
     /// Hands what a site sends to its links.
     fn drain(&mut self, site: usize) {
+        self.hand_over(site, usize::MAX);
+    }
+
+    /// The same; the caller asks link number `running` itself when it is due.
+    fn hand_over(&mut self, site: usize, running: usize) {
         let now = self.now;
         let mut last = usize::MAX;
         while let Some((interface, packet)) = self.hosts[site].poll_transmit(now) {
@@ -260,14 +263,15 @@ impl<P: Program> Network<P> {
             }
             let (link, port) = self.attached[site][interface.0];
             self.links[link].receive(now, port, packet);
-            if last != link && last != usize::MAX {
+            if last != link && last != usize::MAX && last != running {
                 self.due[last] = self.links[last].next_wake().unwrap_or(Instant::FAR);
             }
             last = link;
         }
-        if last != usize::MAX {
+        if last != usize::MAX && last != running {
             self.due[last] = self.links[last].next_wake().unwrap_or(Instant::FAR);
         }
+        self.done |= self.hosts[site].take_done();
         self.due[self.links.len() + site] = self.hosts[site].next_wake().unwrap_or(Instant::FAR);
     }
 

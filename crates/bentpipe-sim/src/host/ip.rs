@@ -61,7 +61,7 @@ struct Reassembly {
 #[derive(Debug)]
 pub enum Up {
     /// For this site.
-    Datagram(Datagram),
+    Datagram(Box<Datagram>),
     /// The site's own packet could not be delivered; as [`Body::Unreachable`] would tell.
     Unreachable(Datagram),
 }
@@ -110,6 +110,7 @@ impl Ip {
 
     /// Whether `address` is this site's.
     #[must_use]
+    #[inline]
     pub fn is_own(&self, address: Ipv4Addr) -> bool {
         self.interfaces.iter().any(|interface| interface.address == Some(address))
     }
@@ -168,7 +169,7 @@ impl Ip {
         if self.interfaces[interface].address == Some(datagram.destination) || self.is_own(datagram.destination) {
             return self.reassemble(now, datagram).map(Up::Datagram);
         }
-        self.forward(now, interface, datagram);
+        self.forward(now, interface, *datagram);
         None
     }
 
@@ -254,6 +255,7 @@ impl Ip {
         }
     }
 
+    #[inline]
     fn send_to_neighbour(
         &mut self,
         now: Instant,
@@ -277,6 +279,7 @@ impl Ip {
         None
     }
 
+    #[inline]
     fn put(&mut self, interface: usize, datagram: Datagram) {
         self.next_packet += 1;
         self.ready.push_back((Port(interface), Packet::from_datagram(self.next_packet, datagram)));
@@ -379,12 +382,14 @@ impl Ip {
     }
 
     /// The next frame to leave.
+    #[inline]
     pub fn take(&mut self) -> Option<(Port, Packet)> {
         self.ready.pop_front()
     }
 
     /// A whole packet, now or once its last fragment is here (RFC 791 §3.2).
-    fn reassemble(&mut self, now: Instant, datagram: Datagram) -> Option<Datagram> {
+    #[inline]
+    fn reassemble(&mut self, now: Instant, datagram: Box<Datagram>) -> Option<Box<Datagram>> {
         let Body::Fragment { whole, offset, length, .. } = &datagram.body else { return Some(datagram) };
         self.fragments.retain(|_, reassembly| now.since(reassembly.since) < REASSEMBLY);
         let key = (datagram.source, whole.identification);
@@ -405,7 +410,7 @@ impl Ip {
             return None;
         }
         self.fragments.remove(&key);
-        Some(Datagram { ethernet: None, ttl: datagram.ttl, ..(**whole).clone() })
+        Some(Box::new(Datagram { ethernet: None, ttl: datagram.ttl, ..(**whole).clone() }))
     }
 
     /// Forwards a frame as a transparent bridge does (IEEE 802.1D §7): to where its receiver was seen, else everywhere.

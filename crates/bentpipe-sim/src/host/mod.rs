@@ -28,6 +28,7 @@ pub struct Host<P> {
     programs: Vec<Option<Running<P>>>,
     /// Programs by the time at which they want to be woken; entries may be out of date.
     wakes: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// Empty; its room is used again.
     news: Vec<u32>,
     became_done: bool,
 }
@@ -101,6 +102,7 @@ impl<P: Program> Host<P> {
     fn poll(&mut self, now: Instant, number: u32) {
         let Some(Some(running)) = self.programs.get_mut(number as usize) else { return };
         running.has_news = false;
+        let mut wake = None;
         for _ in 0..POLLS_MAX {
             let mut view = View { now, program: number, table: &mut running.table, stack: &mut self.stack };
             running.program.poll(now, &mut view);
@@ -108,11 +110,12 @@ impl<P: Program> Host<P> {
             running.table.take_touched(|connection| {
                 stack.with(now, connection, |connection, output| connection.flush(output));
             });
-            if running.program.next_wake().is_none_or(|at| at > now) {
+            wake = running.program.next_wake();
+            if wake.is_none_or(|at| at > now) {
                 break;
             }
         }
-        if let Some(at) = running.program.next_wake()
+        if let Some(at) = wake
             && at < running.scheduled
         {
             running.scheduled = at;
@@ -133,10 +136,11 @@ impl<P: Program> Host<P> {
             if self.stack.news.is_empty() {
                 return;
             }
-            std::mem::swap(&mut self.news, &mut self.stack.news);
-            for number in std::mem::take(&mut self.news) {
+            let mut news = std::mem::replace(&mut self.stack.news, std::mem::take(&mut self.news));
+            for number in news.drain(..) {
                 self.poll(now, number);
             }
+            self.news = news;
         }
     }
 }

@@ -38,10 +38,12 @@ impl SocketTable {
         SocketId(self.sockets.len() as u32 - 1)
     }
 
+    #[inline]
     fn get(&self, socket: SocketId) -> Result<Socket, SocketError> {
         self.sockets.get(socket.0 as usize).copied().flatten().ok_or(SocketError::Closed)
     }
 
+    #[inline]
     fn tcp(&self, socket: SocketId) -> Result<usize, SocketError> {
         match self.get(socket)? {
             Socket::Tcp(number) => Ok(number),
@@ -54,6 +56,7 @@ impl SocketTable {
         self.touched.drain(..).for_each(&mut each);
     }
 
+    #[inline]
     fn touch(&mut self, number: usize) {
         if self.touched.last() != Some(&number) && !self.touched.contains(&number) {
             self.touched.push(number);
@@ -74,10 +77,13 @@ impl View<'_> {
         self.stack.connections[number].as_mut().map(|slot| &mut slot.connection).ok_or(SocketError::Closed)
     }
 
-    fn worked(&mut self, socket: SocketId) {
-        if let Ok(number) = self.table.tcp(socket) {
-            self.table.touch(number);
-        }
+    /// The connection, which the caller is about to work on.
+    #[inline]
+    fn work(&mut self, socket: SocketId) -> Result<&mut crate::tcp::Connection, SocketError> {
+        let number = self.table.tcp(socket)?;
+        let slot = self.stack.connections[number].as_mut().ok_or(SocketError::Closed)?;
+        self.table.touch(number);
+        Ok(&mut slot.connection)
     }
 }
 
@@ -161,9 +167,7 @@ impl Sockets for View<'_> {
     }
 
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Received, SocketError> {
-        let received = View::connection(self, socket)?.receive(into);
-        self.worked(socket);
-        received
+        self.work(socket)?.receive(into)
     }
 
     fn receive_pattern(
@@ -173,9 +177,7 @@ impl Sockets for View<'_> {
         offset: u64,
         max: u64,
     ) -> Result<ReceivedPattern, SocketError> {
-        let received = View::connection(self, socket)?.receive_pattern(pattern, offset, max);
-        self.worked(socket);
-        received
+        self.work(socket)?.receive_pattern(pattern, offset, max)
     }
 
     fn finish(&mut self, socket: SocketId) {

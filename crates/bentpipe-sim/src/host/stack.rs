@@ -104,7 +104,7 @@ impl Stack {
     /// What the IP layer handed up.
     pub fn take_up(&mut self, now: Instant, up: Up) {
         match up {
-            Up::Datagram(datagram) => self.datagram(now, datagram),
+            Up::Datagram(datagram) => self.datagram(now, *datagram),
             Up::Unreachable(datagram) => self.undeliverable(now, &datagram),
         }
     }
@@ -205,8 +205,11 @@ impl Stack {
             let state = self.connections[number].as_ref().map_or(State::Closed, |slot| slot.connection.state());
             let reopens = state == State::TimeWait && segment.has(flag::SYN) && !segment.has(flag::ACK);
             if state == State::Closed || reopens {
-                // The old connection gives way to a new one (RFC 9293 §3.6.1, RFC 6191).
-                self.forget(number);
+                // The old connection gives way to a new one (RFC 9293 §3.6.1, RFC 6191); its program may still hold it.
+                self.index.swap_remove(&(local, remote));
+                if self.connections[number].as_ref().is_some_and(|slot| slot.connection.is_released()) {
+                    self.forget(number);
+                }
             } else {
                 let stale = state == State::SynSent
                     && segment.has(flag::ACK)
@@ -408,7 +411,11 @@ impl Stack {
     /// A connection is over: its ends may be used again.
     fn forget(&mut self, number: usize) {
         let Some(slot) = self.connections[number].take() else { return };
-        self.index.swap_remove(&(slot.connection.local(), slot.connection.remote()));
+        let ends = (slot.connection.local(), slot.connection.remote());
+        // The ends may belong to a later connection by now.
+        if self.index.get(&ends) == Some(&number) {
+            self.index.swap_remove(&ends);
+        }
         if let Some(owner) = slot.owner {
             self.news.push(owner);
         }
@@ -438,6 +445,7 @@ impl Stack {
     }
 
     /// When [`Stack::wake`] is due; it may turn out to have been too early.
+    #[inline]
     pub fn next_wake(&self) -> Instant {
         let timer = self.timers.peek().map_or(Instant::FAR, |Reverse((at, _))| *at);
         timer.min(self.ip.next_wake().unwrap_or(Instant::FAR))
@@ -447,7 +455,7 @@ impl Stack {
     pub fn send_out(&mut self, now: Instant) {
         while let Some(datagram) = self.out.pop_front() {
             let up = if self.ip.is_own(datagram.destination) {
-                Some(Up::Datagram(datagram))
+                Some(Up::Datagram(Box::new(datagram)))
             } else {
                 self.ip.send(now, datagram)
             };

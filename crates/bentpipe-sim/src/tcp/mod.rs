@@ -499,6 +499,12 @@ impl Connection {
         self.state == State::Closed && self.orphan
     }
 
+    /// Whether its program has closed it.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.orphan
+    }
+
     /// Whether the address pair may be used again.
     #[must_use]
     pub fn is_closed(&self) -> bool {

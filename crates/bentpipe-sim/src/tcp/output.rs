@@ -171,6 +171,10 @@ impl Connection {
         let mut limited = false;
         let segments_before = self.facts.data_segments;
         let last = self.queue.end() + u64::from(self.fin_asked);
+        if self.next >= last && self.board.is_empty() {
+            // Only the peer sends.
+            return;
+        }
         while self.next < last {
             if self.in_flight() >= self.window.cwnd {
                 limited = true;
