@@ -184,6 +184,8 @@ pub fn run(
         }
     });
     let mut state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Threads may have been done before the first look.
+    progress(&state.progress(started.elapsed()));
     if let Some(failure) = state.failure.take() {
         return Err(failure);
     }
