@@ -39,7 +39,6 @@ struct Running<P> {
     table: SocketTable,
     scheduled: Instant,
     was_done: bool,
-    has_news: bool,
 }
 
 /// Polls of one program at one time, after which the driver goes on with other events before it polls again.
@@ -66,7 +65,6 @@ impl<P: Program> Host<P> {
             table: SocketTable::default(),
             scheduled: Instant::FAR,
             was_done: false,
-            has_news: false,
         }));
         self.poll(now, number);
         self.work(now);
@@ -101,7 +99,6 @@ impl<P: Program> Host<P> {
     /// Lets a program do whatever it can.
     fn poll(&mut self, now: Instant, number: u32) {
         let Some(Some(running)) = self.programs.get_mut(number as usize) else { return };
-        running.has_news = false;
         let mut wake = None;
         for _ in 0..POLLS_MAX {
             let mut view = View { now, program: number, table: &mut running.table, stack: &mut self.stack };

@@ -34,7 +34,7 @@ pub struct Stack {
     out: VecDeque<Datagram>,
     /// Connections by the time of their next timer; entries may be too early.
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// Programs with news, each once.
+    /// Programs with news; one may stand here more than once, and is then polled once more than it needs.
     pub(super) news: Vec<u32>,
     /// Connections that are over, for the record.
     pub(super) ended: Vec<Connection>,
@@ -76,7 +76,7 @@ pub(super) struct EchoSocket {
 const PORTS_PICKED: std::ops::RangeInclusive<u16> = 32_768..=60_999;
 /// Bytes that may wait in a datagram socket (Linux: net.core.rmem_default).
 const DATAGRAMS_WAITING: usize = 212_992;
-/// Connections that may wait to be accepted, or be opening (Linux: somaxconn).
+/// Connections that may wait to be accepted (Linux: somaxconn).
 const BACKLOG: usize = 4096;
 
 impl Stack {

@@ -32,7 +32,7 @@ impl Connection {
             source_port: self.local.port(),
             destination_port: self.remote.port(),
             sequence: self.initial_sequence,
-            acknowledgement: if answer { self.wire_acknowledgement() } else { 0 },
+            acknowledgement: if answer { self.peer_sequence.wrapping_add(self.buffer.next() as u32) } else { 0 },
             flags,
             window: self.receive_window.field(1, 0, false, self.mss),
             timestamps: self.timestamps.then(|| (clock(now), if answer { self.recent_timestamp } else { 0 })),
@@ -55,10 +55,6 @@ impl Connection {
             self.acks.sent(1);
         }
         self.put(segment, 0, output);
-    }
-
-    fn wire_acknowledgement(&self) -> u32 {
-        self.peer_sequence.wrapping_add(self.buffer.next() as u32)
     }
 
     /// A segment with acknowledgement, window and timestamps as they are now.

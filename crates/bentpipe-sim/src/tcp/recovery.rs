@@ -92,9 +92,9 @@ impl Connection {
         let mut timer_set = false;
         if dubious {
             let duplicates = u32::from(!advanced && !not_duplicate && !duplicate_told);
-            resend = self.alert(duplicates, advanced, facts.echo, &progress, &mut timer_set, output);
+            resend = self.alert(duplicates, advanced, facts.echo, &progress, &mut timer_set, now);
         }
-        if (progress.acked > 0 || self.sack_moves_timer(&progress, now)) && !timer_set {
+        if (progress.acked > 0 || self.sack_moves_timer(&progress)) && !timer_set {
             self.restart_after_acknowledgement(now);
         }
         let newly_lost = (self.flight.lost - lost_before) as u32;
@@ -279,7 +279,6 @@ impl Connection {
     }
 
     /// An acknowledgement out of the ordinary.
-    #[allow(clippy::too_many_arguments)]
     fn alert(
         &mut self,
         duplicates: u32,
@@ -287,9 +286,8 @@ impl Connection {
         echo: bool,
         progress: &Progress,
         timer_set: &mut bool,
-        output: &mut Output<'_>,
+        now: Instant,
     ) -> Resend {
-        let now = output.now;
         if echo {
             self.undo.marker = None;
         }
@@ -317,7 +315,7 @@ impl Connection {
         match self.repair {
             Repair::Recovery => {
                 if !advanced {
-                    self.count_duplicates(duplicates, progress);
+                    self.count_duplicates(duplicates);
                 } else if !self.sack && self.settings.recovery != Recovery::NewReno {
                     // Reno: the first new acknowledgement ends it (RFC 2581 §3.2 step 5).
                     self.board.sacked = 0;
@@ -334,8 +332,8 @@ impl Connection {
                 if self.repair != Repair::Open && self.board.retransmitted >= retransmitted {
                     return resend;
                 }
-                if self.board.lost == 0 || !self.may_recover() {
-                    self.keep_open(now);
+                if self.board.lost == 0 || !self.settings.fast_retransmit {
+                    self.keep_open();
                     return resend;
                 }
                 if self.repair == Repair::Open {
@@ -348,20 +346,20 @@ impl Connection {
                     if advanced {
                         self.board.sacked = 0;
                     }
-                    self.count_duplicates(duplicates, progress);
+                    self.count_duplicates(duplicates);
                 }
                 if self.repair <= Repair::Disorder {
                     self.try_undo_by_duplicates(now);
                 }
                 self.find_losses(advanced, timer_set, now);
-                if self.board.lost == 0 || !self.may_recover() {
+                if self.board.lost == 0 || !self.settings.fast_retransmit {
                     if echo && self.repair != Repair::Reducing {
                         self.begin_reduction(now);
                         self.repair = Repair::Reducing;
                         self.control.phase(now, Phase::Recovery, &mut self.window);
                         self.cwr_to_send = true;
                     }
-                    self.keep_open(now);
+                    self.keep_open();
                     return Resend::Lost;
                 }
                 if !self.sack && self.settings.recovery == Recovery::Tahoe {
@@ -374,13 +372,8 @@ impl Connection {
         }
     }
 
-    /// Repairs before a time-out are allowed.
-    fn may_recover(&self) -> bool {
-        self.settings.fast_retransmit
-    }
-
     /// Without SACK: a duplicate acknowledgement stands for a segment that arrived.
-    fn count_duplicates(&mut self, duplicates: u32, _progress: &Progress) {
+    fn count_duplicates(&mut self, duplicates: u32) {
         if self.sack || duplicates == 0 {
             return;
         }
@@ -413,7 +406,7 @@ impl Connection {
     /// RFC 8985 §6.2 step 5; whether the reordering timer was set.
     pub(super) fn rack_detect(&mut self, now: Instant) -> bool {
         let patience = self.rack.rtt + self.reordering_window();
-        let (marked, _again, next) = self.board.mark_overdue(self.rack.newest, now, patience);
+        let (marked, next) = self.board.mark_overdue(self.rack.newest, now, patience);
         self.flight.lost += u64::from(marked);
         if let Some(due) = next {
             self.timer = Some((Timer::Reordering, (due + Duration::from_millis(2)).min(now + self.rto.rto())));
@@ -519,7 +512,7 @@ impl Connection {
     }
 
     /// Open, or Disorder while something is missing.
-    fn keep_open(&mut self, _now: Instant) {
+    fn keep_open(&mut self) {
         if self.repair > Repair::Disorder {
             return;
         }
@@ -567,7 +560,7 @@ impl Connection {
             if advanced {
                 self.board.sacked = 0;
             } else if self.next > self.high {
-                self.count_duplicates(duplicates, progress);
+                self.count_duplicates(duplicates);
             }
         }
         Resend::Lost
@@ -695,8 +688,9 @@ impl Connection {
         }
     }
 
-    /// A selective acknowledgement restarts the timer only if it tells of something sent after the head was.
-    fn sack_moves_timer(&self, progress: &Progress, _now: Instant) -> bool {
+    /// A selective acknowledgement restarts the timer unless it tells of something sent after the head was: those could put
+    /// the time-out off for ever.
+    fn sack_moves_timer(&self, progress: &Progress) -> bool {
         match (progress.newest_sacked, self.board.head()) {
             (Some(at), Some(head)) => at < head.at,
             _ => false,
@@ -769,8 +763,7 @@ impl Connection {
         }
         let mut sample = Delivery { total, ..Delivery::default() };
         if progress.delivered > 0 {
-            let before = std::mem::replace(&mut self.flight.delivered_at, now);
-            let _ = before;
+            self.flight.delivered_at = now;
         }
         let Some(newest) = progress.newest else { return sample };
         self.flight.started = newest.at;

@@ -2,7 +2,7 @@
 //! Linux: in flight = out − sacked − lost + retransmitted).
 
 use super::ranges::Ranges;
-use bentpipe_link::time::Instant;
+use bentpipe_link::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// A segment on its way.
@@ -26,9 +26,9 @@ pub struct Sent {
     pub retransmitted: bool,
     /// The sender had less to send than it might have.
     pub app_limited: bool,
-    /// Segments delivered when it was sent, and when the last of them was.
+    /// Segments delivered when it was sent.
     pub delivered: u64,
-    /// When the newest delivery known then had happened.
+    /// When the last of them was.
     pub delivered_at: Instant,
     /// When the first segment of that flight had been sent.
     pub flight_started: Instant,
@@ -136,14 +136,9 @@ impl Scoreboard {
         self.segments.get(index)
     }
 
+    /// The number of the segment that holds `sequence` (one past the last: none).
     fn index_of(&self, sequence: u64) -> usize {
         self.segments.partition_point(|sent| sent.end <= sequence)
-    }
-
-    /// The number of the segment that holds `sequence` (one past the last: none).
-    #[must_use]
-    pub fn find(&self, sequence: u64) -> usize {
-        self.index_of(sequence)
     }
 
     /// Everything below `acknowledged` arrived. `needless` says of a repetition that what it repeated had arrived before
@@ -249,16 +244,11 @@ impl Scoreboard {
         count
     }
 
-    /// RACK (RFC 8985 §6.2 step 5): marks lost whatever was sent before segment number `newest` and is overdue at `now`: sent more than `patience` ago. Returns how many were marked, and how many of them retransmissions, and when
-    /// the next one is overdue.
-    pub fn mark_overdue(
-        &mut self,
-        newest: u64,
-        now: Instant,
-        patience: bentpipe_link::time::Duration,
-    ) -> (u32, u32, Option<Instant>) {
+    /// RACK (RFC 8985 §6.2 step 5): marks lost whatever was sent before segment number `newest` (see [`Sent::order`]) and is
+    /// overdue at `now`: sent more than `patience` ago. Returns how many were marked, and when the last of the others is
+    /// overdue.
+    pub fn mark_overdue(&mut self, newest: u64, now: Instant, patience: Duration) -> (u32, Option<Instant>) {
         let mut count = 0;
-        let mut again = 0;
         let mut next: Option<Instant> = None;
         // Retransmissions, in the order of sending.
         let mut kept = 0;
@@ -275,7 +265,6 @@ impl Scoreboard {
             let due = sent.at + patience;
             if due <= now {
                 count += u32::from(self.mark(index));
-                again += 1;
                 self.repairs.remove(kept);
             } else {
                 // The last to be overdue decides when to look again.
@@ -307,7 +296,7 @@ impl Scoreboard {
             }
             index += 1;
         }
-        (count, again, next)
+        (count, next)
     }
 
     /// RFC 6675 §4 IsLost: marks lost the segments with at least `duplicates` sacked ones above them; returns how many.
