@@ -197,7 +197,17 @@ pub const SHORT_HEADER: u64 = 8;
 /// Bytes of an ARP message for IPv4 over Ethernet.
 const ARP_MESSAGE: u64 = 28;
 
+/// Hops that a host's packets may make (RFC 1700; Linux's default too).
+const TTL: u8 = 64;
+
 impl Datagram {
+    /// A packet as a host makes it: whole, not to be fragmented on the way, of no special class, without Ethernet header.
+    #[must_use]
+    #[inline]
+    pub fn new(source: Ipv4Addr, destination: Ipv4Addr, body: Body) -> Datagram {
+        Datagram { ethernet: None, source, destination, ttl: TTL, traffic_class: 0, identification: 0, body }
+    }
+
     /// Length in bytes, Ethernet header included where there is one.
     #[must_use]
     #[inline]

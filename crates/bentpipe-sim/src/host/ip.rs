@@ -192,15 +192,7 @@ impl Ip {
                 mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
                 about: wire::quote(&datagram),
             };
-            let answer = Datagram {
-                ethernet: None,
-                source,
-                destination: datagram.source,
-                ttl: 64,
-                traffic_class: 0,
-                identification: 0,
-                body,
-            };
+            let answer = Datagram::new(source, datagram.source, body);
             let _ = self.send(now, answer);
             return;
         }

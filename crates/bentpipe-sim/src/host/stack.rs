@@ -124,26 +124,16 @@ impl Stack {
                 }
                 None => {
                     let refused = Datagram {
-                        ethernet: None,
-                        source,
-                        destination,
-                        ttl: 64,
                         traffic_class,
-                        identification: 0,
-                        body: Body::Udp { source_port, destination_port, data },
+                        ..Datagram::new(source, destination, Body::Udp { source_port, destination_port, data })
                     };
                     self.refuse(&refused, 3);
                 }
             },
             Body::Echo { reply: false, identifier, sequence, data } => {
                 self.out.push_back(Datagram {
-                    ethernet: None,
-                    source: destination,
-                    destination: source,
-                    ttl: 64,
                     traffic_class,
-                    identification: 0,
-                    body: Body::Echo { reply: true, identifier, sequence, data },
+                    ..Datagram::new(destination, source, Body::Echo { reply: true, identifier, sequence, data })
                 });
             }
             Body::Echo { reply: true, identifier, sequence, data } => {
@@ -160,15 +150,11 @@ impl Stack {
 
     /// An ICMP "destination unreachable" for `about` goes back.
     fn refuse(&mut self, about: &Datagram, code: u8) {
-        self.out.push_back(Datagram {
-            ethernet: None,
-            source: about.destination,
-            destination: about.source,
-            ttl: 64,
-            traffic_class: 0,
-            identification: 0,
-            body: Body::Unreachable { code, mtu: 0, about: wire::quote(about) },
-        });
+        self.out.push_back(Datagram::new(
+            about.destination,
+            about.source,
+            Body::Unreachable { code, mtu: 0, about: wire::quote(about) },
+        ));
     }
 
     fn told_unreachable(&mut self, now: Instant, code: u8, mtu: u16, about: &[u8; 28]) {
@@ -256,15 +242,7 @@ impl Stack {
             answer.flags |= flag::ACK;
             answer.acknowledgement = segment.sequence.wrapping_add(segment.sequence_length() as u32);
         }
-        self.out.push_back(Datagram {
-            ethernet: None,
-            source: *local.ip(),
-            destination: *remote.ip(),
-            ttl: 64,
-            traffic_class: 0,
-            identification: 0,
-            body: Body::Tcp(answer),
-        });
+        self.out.push_back(Datagram::new(*local.ip(), *remote.ip(), Body::Tcp(answer)));
     }
 
     /// What a new connection between these ends needs; `None`: there is no way there.
@@ -353,15 +331,7 @@ impl Stack {
         if body.bytes() > 65_515 {
             return Err(SocketError::Other(EMSGSIZE));
         }
-        self.out.push_back(Datagram {
-            ethernet: None,
-            source,
-            destination,
-            ttl: 64,
-            traffic_class: 0,
-            identification: 0,
-            body,
-        });
+        self.out.push_back(Datagram::new(source, destination, body));
         Ok(true)
     }
 

@@ -7,8 +7,6 @@ use bentpipe_link::time::{Duration, Instant};
 
 /// ECN-capable transport, ECT(0) (RFC 3168 §5).
 const ECN_CAPABLE: u8 = 2;
-/// Hops that a packet may make.
-const TTL: u8 = 64;
 
 /// The clock of our timestamps: milliseconds, as Linux's. It starts above 0, which would look like none.
 pub(super) fn clock(now: Instant) -> u32 {
@@ -102,13 +100,8 @@ impl Connection {
     fn put(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
         self.facts.end = output.now;
         output.datagrams.push_back(Datagram {
-            ethernet: None,
-            source: *self.local.ip(),
-            destination: *self.remote.ip(),
-            ttl: TTL,
             traffic_class,
-            identification: 0,
-            body: Body::Tcp(segment),
+            ..Datagram::new(*self.local.ip(), *self.remote.ip(), Body::Tcp(segment))
         });
     }
 
