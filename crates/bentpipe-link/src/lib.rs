@@ -4,6 +4,7 @@
 //! [`direction`] chains them, [`link`] joins both directions (and a [`circuit`], where the link must be set up) into a
 //! [`node::Node`]. [`config`] reads a link from TOML, [`catalogue`] holds the named ones.
 
+pub mod capture;
 pub mod catalogue;
 pub mod circuit;
 pub mod config;

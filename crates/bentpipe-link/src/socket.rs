@@ -7,6 +7,7 @@
 //! readable, writable, connected, closed) or when `next_wake` is due. Changes are announced once: a program works each
 //! socket until it would block. Early or extra calls do nothing.
 
+use crate::capture::Capture;
 use crate::time::Instant;
 use std::net::{IpAddr, SocketAddr};
 
@@ -126,6 +127,10 @@ pub trait Sockets {
     /// The next echo reply: sequence number, data length, and when the stack received it.
     fn receive_echo(&mut self, socket: SocketId, into: &mut [u8])
     -> Result<Option<(u16, usize, Instant)>, SocketError>;
+    /// What the site of a gateway can do besides; `None` at other sites.
+    fn capture(&mut self) -> Option<&mut dyn Capture> {
+        None
+    }
 }
 
 /// One side of a workload: a passive state machine over [`Sockets`].

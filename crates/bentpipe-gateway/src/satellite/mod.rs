@@ -1,0 +1,192 @@
+//! The warm connection between the two gateways of a pair: streams over a link whose rate the sender knows.
+//!
+//! [`Satellite`] is what the relay needs of it.
+
+use bentpipe_link::framing::Framing;
+use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::units::BitRate;
+use std::net::SocketAddr;
+
+/// Which of the pair a gateway is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The well-connected side: it waits for the terminal.
+    Hub,
+    /// The remote side: it calls the hub, whose address it knows.
+    Terminal(SocketAddr),
+}
+
+/// What a gateway knows of the link and how it uses it.
+#[derive(Clone, Debug)]
+pub struct SatelliteConfig {
+    /// Which side this is.
+    pub side: Side,
+    /// Bits per second on the wire, framing included, of the direction in which this side sends. `None`: measured.
+    pub rate: Option<BitRate>,
+    /// What the link wraps each packet in; its overhead counts against the rate.
+    pub framing: Framing,
+    /// Without queues; a first guess until it is measured.
+    pub round_trip: Duration,
+    /// Largest IP packet on the link.
+    pub mtu: u64,
+    /// Share of packets of [`SatelliteConfig::mtu`] that the link's bit errors damage. Loss beyond it (and a margin) means
+    /// that the declared rate is too high.
+    pub loss: f64,
+    /// The link is a circuit that is set up when there is something to send: nothing is sent while nothing waits, and
+    /// silence during a set-up is no fault.
+    pub dial_up: bool,
+    /// How long streams outlive silence of the other side.
+    pub hold: Duration,
+}
+
+/// One relayed connection on the satellite side; never reused within a [`Satellite`]'s life.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct StreamId(pub u64);
+
+/// Which stream goes first when several have something to send.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Class {
+    /// The pair's own messages, openings and refusals.
+    Control,
+    /// Short or marked: before bulk.
+    #[default]
+    Interactive,
+    /// The rest; streams of one class share evenly.
+    Bulk,
+}
+
+/// Something the relay must know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Both sides have proved who they are; streams may be opened.
+    Connected,
+    /// The other side opened a stream.
+    Opened(StreamId),
+    /// [`Satellite::read`] may give something.
+    Readable(StreamId),
+    /// [`Satellite::write`] takes something again, after it had refused.
+    Writable(StreamId),
+    /// The other side ended its direction of the stream abruptly; what was sent before may be missing.
+    Reset(StreamId, u32),
+    /// The other side no longer reads this stream.
+    Stopped(StreamId, u32),
+    /// All that was written, and the end, has arrived at the other side.
+    Delivered(StreamId),
+    /// Nothing has been heard for so long that something must be wrong, though something was expected.
+    Silent,
+    /// The other side is heard again.
+    Heard,
+    /// The connection is over and every stream with it; a terminal tries again by itself.
+    Lost(Loss),
+}
+
+/// Why a pair's connection is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Loss {
+    /// Silence for longer than the hold time.
+    #[error("the other gateway was silent for longer than the hold time")]
+    Silence,
+    /// The other side was started anew and knows nothing of this connection.
+    #[error("the other gateway was started anew")]
+    Restarted,
+    /// The other side ended it in order.
+    #[error("the other gateway ended the connection")]
+    Closed,
+    /// The other side's key is not the one that is pinned here, or ours is not known there.
+    #[error("the other gateway's key is not the one this gateway was told, or the other does not know ours")]
+    Stranger,
+    /// Something else that the protocol does not allow.
+    #[error("the other gateway broke the protocol")]
+    Protocol,
+}
+
+/// Why a stream took no bytes or gave none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The other side reset it or no longer reads it.
+    #[error("the other gateway ended the stream with code {0}")]
+    Ended(u32),
+    /// There is no such stream (any more).
+    #[error("no such stream")]
+    Unknown,
+}
+
+/// What [`Satellite::read`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Read {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing now.
+    Nothing,
+    /// The other side has finished; everything was read.
+    End,
+}
+
+/// What the connection has seen.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Statistics {
+    /// IP packets sent, and their bytes on the wire, framing included.
+    pub packets_sent: u64,
+    /// Bytes on the wire.
+    pub link_bytes_sent: u64,
+    /// IP packets received.
+    pub packets_received: u64,
+    /// Packets that had to be sent again.
+    pub packets_lost: u64,
+    /// Bytes of streams written here and known to have arrived.
+    pub delivered_bytes: u64,
+    /// The rate at which packets are pulled out now, bits per second on the wire.
+    pub rate_bps: u64,
+    /// The rate that was declared; zero: none.
+    pub declared_bps: u64,
+    /// The declared rate is too high: sent ÷ delivered was above 1.2, and the rate is held down.
+    pub held_down: bool,
+    /// Smoothed round-trip time.
+    pub round_trip: Duration,
+    /// Packets that failed the cryptographic check.
+    pub forged: u64,
+    /// Handshakes refused because of the key.
+    pub strangers: u64,
+    /// Connections of the pair so far.
+    pub connections: u64,
+}
+
+/// The warm connection. After `receive`, `wake` or any work on streams, drain `poll_transmit` and `poll_event`.
+pub trait Satellite: Send {
+    /// A datagram came from `from`.
+    fn receive(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]);
+    /// The time has come; early calls do nothing.
+    fn wake(&mut self, now: Instant);
+    /// The next datagram that the link has room for *now*, written to `into`, and where it goes.
+    fn poll_transmit(&mut self, now: Instant, into: &mut Vec<u8>) -> Option<SocketAddr>;
+    /// When [`Satellite::wake`] is due, or the link has room for the next datagram.
+    fn next_wake(&self) -> Option<Instant>;
+    /// The next event.
+    fn poll_event(&mut self) -> Option<Event>;
+    /// The pair is connected.
+    fn is_connected(&self) -> bool;
+    /// Opens a stream; `None`: not connected, or too many.
+    fn open(&mut self, class: Class) -> Option<StreamId>;
+    /// Moves a stream to another class.
+    fn set_class(&mut self, stream: StreamId, class: Class);
+    /// Takes bytes as far as they will soon be sent (little is kept, so that interactive data never waits behind bulk).
+    fn write(&mut self, now: Instant, stream: StreamId, data: &[u8]) -> Result<usize, StreamError>;
+    /// Bytes that [`Satellite::write`] would take now.
+    fn room(&self, stream: StreamId) -> usize;
+    /// No more will be written; what was written still arrives.
+    fn finish(&mut self, now: Instant, stream: StreamId);
+    /// Ends our direction abruptly.
+    fn reset(&mut self, now: Instant, stream: StreamId, code: u32);
+    /// Asks the other side to send no more on the stream.
+    fn stop(&mut self, now: Instant, stream: StreamId, code: u32);
+    /// Appends up to `most` bytes in order to `into`. Unread bytes hold the other side's sender back.
+    fn read(&mut self, now: Instant, stream: StreamId, into: &mut Vec<u8>, most: usize) -> Result<Read, StreamError>;
+    /// The link's rate has changed; `None`: measure it.
+    fn set_rate(&mut self, now: Instant, rate: Option<BitRate>);
+    /// The share of the link, bits per second on the wire, that traffic beside the pair uses now; the pair leaves it free.
+    fn set_beside(&mut self, now: Instant, rate: BitRate);
+    /// Ends the connection in order.
+    fn close(&mut self, now: Instant);
+    /// What it has seen.
+    fn statistics(&self) -> Statistics;
+}
