@@ -29,7 +29,6 @@ pub struct Stack {
     pub(super) echoes: BTreeMap<u16, EchoSocket>,
     next_port: u16,
     next_echo: u16,
-    opened: u64,
     /// Datagrams of this site on their way to its IP layer.
     out: VecDeque<Datagram>,
     /// Connections by the time of their next timer; entries may be too early.
@@ -93,7 +92,6 @@ impl Stack {
             echoes: BTreeMap::new(),
             next_port: *PORTS_PICKED.start(),
             next_echo: 1,
-            opened: 0,
             out: VecDeque::new(),
             timers: BinaryHeap::new(),
             news: Vec::new(),
@@ -213,7 +211,7 @@ impl Stack {
             if listener.ready.len() >= BACKLOG {
                 return;
             }
-            let Some(ends) = self.ends(local, remote) else { return };
+            let Some(ends) = self.ends(now, local, remote) else { return };
             let settings = Arc::clone(&self.settings);
             let mut output = Output { now, datagrams: &mut self.out };
             let connection = Connection::accept(&settings, ends, &segment, &mut output);
@@ -246,11 +244,11 @@ impl Stack {
     }
 
     /// What a new connection between these ends needs; `None`: there is no way there.
-    fn ends(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Ends> {
+    fn ends(&mut self, now: Instant, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Ends> {
         let (_, mtu) = self.ip.source_for(*remote.ip())?;
-        self.opened += 1;
-        // Numbered by the ends and how often they met, so that one connection shifts no other's.
-        let seed = self.seed.child(&format!("{local} {remote} {}", self.opened));
+        // Told apart by the ends and the time of their meeting, so that one connection shifts no other's (RFC 6528 §3 makes
+        // a first sequence number of the same two).
+        let seed = self.seed.child(&format!("{local} {remote} {}", now.ns));
         Some(Ends { local, remote, mtu, sequence: seed.child("sequence").0 as u32, random: seed.stream("control") })
     }
 
@@ -275,7 +273,7 @@ impl Stack {
     pub fn connect(&mut self, now: Instant, owner: u32, remote: SocketAddrV4) -> Result<usize, SocketError> {
         let (address, _) = self.ip.source_for(*remote.ip()).ok_or(SocketError::Unreachable)?;
         let local = self.pick_port(address, remote).ok_or(SocketError::AddressInUse)?;
-        let ends = self.ends(local, remote).ok_or(SocketError::Unreachable)?;
+        let ends = self.ends(now, local, remote).ok_or(SocketError::Unreachable)?;
         let settings = Arc::clone(&self.settings);
         let connection = Connection::connect(&settings, ends, &mut Output { now, datagrams: &mut self.out });
         let number = self.add(connection, Some(owner), None);
