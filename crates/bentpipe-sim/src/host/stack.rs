@@ -243,6 +243,12 @@ impl Stack {
         self.out.push_back(Datagram::new(*local.ip(), *remote.ip(), Body::Tcp(answer)));
     }
 
+    /// Connections through the listener of `port` that are still opening.
+    pub fn opening_through(&self, port: u16) -> Vec<usize> {
+        let opens = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.listener == Some(port));
+        (0..self.connections.len()).filter(|number| opens(&self.connections[*number])).collect()
+    }
+
     /// What a new connection between these ends needs; `None`: there is no way there.
     fn ends(&mut self, now: Instant, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Ends> {
         let (_, mtu) = self.ip.source_for(*remote.ip())?;
