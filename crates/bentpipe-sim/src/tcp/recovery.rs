@@ -33,6 +33,10 @@ enum Resend {
 
 /// Most that reordering may raise the duplicate threshold to (tcp_max_reordering).
 const REORDERING_MAX: u32 = 300;
+/// Most quarters of a round trip to wait for reordered segments, and recoveries after which it is one again (Linux: the size
+/// of reo_wnd_steps, TCP_RACK_RECOVERY_THRESH; RFC 8985 §6.2 step 4).
+const REORDERING_STEPS_MAX: u32 = 255;
+const REORDERING_PERSISTS: u32 = 16;
 
 impl Connection {
     pub(super) fn process_acknowledgement(
@@ -82,6 +86,7 @@ impl Connection {
         let (rtt, newest_rtt) = self.measure(segment, &progress, oldest, advanced, now);
         self.note_reordering(&progress, acknowledged);
         self.rack_advance(&progress, now);
+        self.rack_adapt(&progress);
         self.probe_answered(acknowledged, advanced, facts, sacked_now > 0, duplicate_told, now);
         // RFC 5681 §2: a duplicate carries no data, no news and no window change.
         let not_duplicate = facts.data || facts.window_changed || advanced;
@@ -163,7 +168,9 @@ impl Connection {
                 if self.undo.marker.is_some_and(|marker| *past > marker) {
                     self.undo.retransmissions = self.undo.retransmissions.saturating_sub(1);
                 }
-                self.rack.reordering_seen |= self.probe.is_none();
+                // Where nothing is reordered, and after a probe, a needless repetition says nothing about reordering.
+                self.rack.duplicate_told |=
+                    self.rack.reordering_seen && self.probe.is_none_or(|probe| probe.high != *past);
             }
         }
         for (first, past) in known.iter().skip(usize::from(duplicate)) {
@@ -250,6 +257,19 @@ impl Connection {
         if newest.order > self.rack.newest {
             self.rack.newest = newest.order;
             self.rack.newest_end = newest.end;
+        }
+    }
+
+    /// RFC 8985 §6.2 step 4: how long to wait for reordered segments (Linux's tcp_rack_update_reo_wnd).
+    fn rack_adapt(&mut self, progress: &Progress) {
+        let Some(newest) = &progress.newest else { return };
+        let told = std::mem::take(&mut self.rack.duplicate_told) && newest.delivered >= self.rack.adapted_at;
+        if told {
+            self.rack.steps = (self.rack.steps + 1).min(REORDERING_STEPS_MAX);
+            self.rack.adapted_at = self.flight.delivered + u64::from(progress.delivered);
+            self.rack.persist = REORDERING_PERSISTS;
+        } else if self.rack.persist == 0 {
+            self.rack.steps = 1;
         }
     }
 
@@ -528,12 +548,15 @@ impl Connection {
     /// After a time-out: F-RTO (RFC 5682 §3.1), else slow start through what was lost.
     fn after_timeout(&mut self, duplicates: u32, advanced: bool, progress: &Progress, now: Instant) -> Resend {
         let recovered = self.una >= self.high;
-        if (advanced || progress.delivered > 0) && self.undo_loss(false, now) {
+        if advanced && self.undo_loss(false, now) {
             return Resend::Nothing;
         }
         if self.frto {
-            // Step 3b: a segment sent once was acknowledged, so the time-out came too early.
-            if progress.original_delivered && self.undo_loss(true, now) {
+            // Step 3b: a segment sent once, before the time-out, was acknowledged, so the time-out came too early. Without
+            // SACK, an acknowledgement that reaches a repetition says nothing of those above it.
+            let original = progress.lowest_original.is_some_and(|first| first < self.high)
+                && (self.sack || !progress.retransmission_acked);
+            if original && self.undo_loss(true, now) {
                 return Resend::Nothing;
             }
             if self.next > self.high {
@@ -596,11 +619,16 @@ impl Connection {
         delayed || (self.undo.retransmissions == 0 && self.undo.since.is_some())
     }
 
-    fn try_undo(&mut self) {
-        if self.undo.marker.is_some() && self.was_needless() {
+    /// At the end of a recovery; whether its reduction was taken back.
+    fn try_undo(&mut self) -> bool {
+        let undone = self.undo.marker.is_some() && self.was_needless();
+        if undone {
             self.take_back();
+        } else {
+            self.rack.persist = self.rack.persist.saturating_sub(1);
         }
         self.undo.marker = None;
+        undone
     }
 
     fn try_undo_by_duplicates(&mut self, now: Instant) {

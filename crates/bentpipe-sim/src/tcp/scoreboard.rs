@@ -70,8 +70,6 @@ pub struct Progress {
     pub lowest_original: Option<u64>,
     /// A retransmitted segment was acknowledged cumulatively.
     pub retransmission_acked: bool,
-    /// A never-retransmitted segment was delivered that had not been sacked.
-    pub original_delivered: bool,
 }
 
 impl Progress {
@@ -82,7 +80,6 @@ impl Progress {
             self.newest = Some(*sent);
         }
         if sent.retransmissions == 0 {
-            self.original_delivered = true;
             self.lowest_original = Some(self.lowest_original.map_or(sent.start, |low| low.min(sent.start)));
         }
     }
