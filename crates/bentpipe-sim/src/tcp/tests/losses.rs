@@ -226,3 +226,34 @@ fn duplicates_widen_the_reordering_window_only_where_something_was_reordered() {
         (true, 1)
     );
 }
+
+/// The peer takes its window back with ten segments on their way: a probe that cannot be sent is none, and the
+/// retransmission timer takes over.
+#[test]
+fn a_window_taken_back_lets_no_probe_out() {
+    let mut pipe = Pipe::new("", "", 100);
+    pipe.run(Instant::ZERO + Duration::from_millis(300));
+    pipe.write(0, 10 * MSS);
+    pipe.flying.clear();
+    pipe.now += Duration::from_millis(100);
+    let sent = pipe.data().len();
+    pipe.with(0, |connection, output| {
+        let segment = Segment {
+            sequence: connection.peer_sequence.wrapping_add(1),
+            acknowledgement: connection.initial_sequence.wrapping_add(1 + MSS as u32),
+            flags: flag::ACK,
+            window: 0,
+            timestamps: Some((connection.recent_timestamp, output::clock(output.now))),
+            ..Segment::default()
+        };
+        connection.segment(segment, 0, output);
+    });
+    let (timer, at) = pipe.ends[0].as_ref().unwrap().timer.unwrap();
+    assert_eq!(timer, Timer::LossProbe);
+    pipe.now = at;
+    pipe.with(0, |connection, output| connection.wake(output));
+    assert_eq!(pipe.data().len(), sent);
+    let connection = pipe.ends[0].as_ref().unwrap();
+    assert!(connection.probe.is_none());
+    assert!(matches!(connection.timer, Some((Timer::Retransmit, _))), "{:?}", connection.timer);
+}
