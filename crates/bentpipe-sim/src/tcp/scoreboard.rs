@@ -60,6 +60,8 @@ pub struct Progress {
     pub acked: u32,
     /// Segments delivered that were not known to be: cumulatively and not sacked before, or sacked now.
     pub delivered: u32,
+    /// Of those, segments sacked now.
+    pub sacked: u32,
     /// The newest never-retransmitted segment acknowledged cumulatively: when it was sent.
     pub newest_original: Option<Instant>,
     /// The newest delivered segment by time of sending.
