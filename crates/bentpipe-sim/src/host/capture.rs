@@ -327,7 +327,7 @@ impl Stack {
         syn: &Segment,
     ) -> Result<usize, SocketError> {
         self.make_way(local, remote)?;
-        let ends = self.ends(local, remote).ok_or(SocketError::Unreachable)?;
+        let ends = self.ends(now, local, remote).ok_or(SocketError::Unreachable)?;
         let settings = Arc::clone(&self.settings);
         let connection = {
             let mut output = Output { now, datagrams: self.output() };
@@ -349,7 +349,7 @@ impl Stack {
             Ok(()) => client,
             Err(_) => self.pick_port(*client.ip(), to).ok_or(SocketError::AddressInUse)?,
         };
-        let ends = self.ends(local, to).ok_or(SocketError::Unreachable)?;
+        let ends = self.ends(now, local, to).ok_or(SocketError::Unreachable)?;
         let settings = Arc::clone(&self.settings);
         let connection = {
             let mut output = Output { now, datagrams: self.output() };

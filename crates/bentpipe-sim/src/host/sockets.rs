@@ -228,7 +228,7 @@ impl Sockets for View<'_> {
             }
             Socket::Listener(port) => {
                 if let Some(listener) = self.stack.listeners.remove(&port) {
-                    for number in listener.ready {
+                    for number in self.stack.opening_through(port).into_iter().chain(listener.ready) {
                         self.stack.with(self.now, number, |connection, output| connection.abort(output));
                     }
                 }

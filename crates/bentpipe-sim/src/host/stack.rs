@@ -31,7 +31,6 @@ pub struct Stack {
     pub(super) echoes: BTreeMap<u16, EchoSocket>,
     next_port: u16,
     next_echo: u16,
-    opened: u64,
     /// Datagrams of this site on their way to its IP layer.
     out: VecDeque<Datagram>,
     /// Connections by the time of their next timer; entries may be too early.
@@ -97,7 +96,6 @@ impl Stack {
             echoes: BTreeMap::new(),
             next_port: *PORTS_PICKED.start(),
             next_echo: 1,
-            opened: 0,
             out: VecDeque::new(),
             timers: BinaryHeap::new(),
             news: Vec::new(),
@@ -219,7 +217,7 @@ impl Stack {
             if listener.ready.len() >= BACKLOG {
                 return;
             }
-            let Some(ends) = self.ends(local, remote) else { return };
+            let Some(ends) = self.ends(now, local, remote) else { return };
             let settings = Arc::clone(&self.settings);
             let mut output = Output { now, datagrams: &mut self.out };
             let connection = Connection::accept(&settings, ends, &segment, &mut output);
@@ -251,12 +249,18 @@ impl Stack {
         self.out.push_back(Datagram::new(*local.ip(), *remote.ip(), Body::Tcp(answer)));
     }
 
+    /// Connections through the listener of `port` that are still opening.
+    pub fn opening_through(&self, port: u16) -> Vec<usize> {
+        let opens = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.listener == Some(port));
+        (0..self.connections.len()).filter(|number| opens(&self.connections[*number])).collect()
+    }
+
     /// What a new connection between these ends needs; `None`: there is no way there.
-    pub(super) fn ends(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Ends> {
+    pub(super) fn ends(&mut self, now: Instant, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Ends> {
         let (_, mtu) = self.ip.source_for(*remote.ip())?;
-        self.opened += 1;
-        // Numbered by the ends and how often they met, so that one connection shifts no other's.
-        let seed = self.seed.child(&format!("{local} {remote} {}", self.opened));
+        // Told apart by the ends and the time of their meeting, so that one connection shifts no other's (RFC 6528 §3 makes
+        // a first sequence number of the same two).
+        let seed = self.seed.child(&format!("{local} {remote} {}", now.ns));
         Some(Ends { local, remote, mtu, sequence: seed.child("sequence").0 as u32, random: seed.stream("control") })
     }
 
@@ -281,7 +285,7 @@ impl Stack {
     pub fn connect(&mut self, now: Instant, owner: u32, remote: SocketAddrV4) -> Result<usize, SocketError> {
         let (address, _) = self.ip.source_for(*remote.ip()).ok_or(SocketError::Unreachable)?;
         let local = self.pick_port(address, remote).ok_or(SocketError::AddressInUse)?;
-        let ends = self.ends(local, remote).ok_or(SocketError::Unreachable)?;
+        let ends = self.ends(now, local, remote).ok_or(SocketError::Unreachable)?;
         let settings = Arc::clone(&self.settings);
         let connection = Connection::connect(&settings, ends, &mut Output { now, datagrams: &mut self.out });
         let number = self.add(connection, Some(owner), None);

@@ -301,9 +301,6 @@ impl Connection {
             {
                 facts.window_changed = window != self.peer_window && acknowledged == self.una;
                 self.window_from = first;
-                if window > self.peer_window || acknowledged + window > self.peer_edge {
-                    self.changed |= self.peer_edge <= self.next;
-                }
                 self.peer_window = window;
             }
             self.peer_edge = acknowledged + self.peer_window;

@@ -114,6 +114,8 @@ pub struct Connection {
     error: Option<SocketError>,
     /// Something changed that its program may want to know.
     changed: bool,
+    /// Its program gave more than there was room for, and waits for room.
+    wants_room: bool,
     /// The program has closed its socket.
     orphan: bool,
 
@@ -305,6 +307,7 @@ impl Connection {
             state,
             error: None,
             changed: false,
+            wants_room: false,
             orphan: false,
             mss_offered,
             mss: u64::from(mss_offered),
@@ -389,6 +392,7 @@ impl Connection {
         }
         let room = self.send_room();
         let taken = length.min(room);
+        self.wants_room = taken < length;
         if taken > 0 {
             self.queue.push(piece(taken));
         }
@@ -399,7 +403,21 @@ impl Connection {
     fn send_room(&self) -> u64 {
         let limit = self.settings.send_limit.map_or(SEND_BUFFER_MAX, |limit| SEND_BUFFER_MAX.max(2 * limit));
         let most = (u64::from(self.window.cwnd) * 2 * self.mss).clamp(SEND_BUFFER_MIN, limit);
-        most.saturating_sub(self.queue.end().saturating_sub(self.una.max(1)))
+        most.saturating_sub(self.unreleased())
+    }
+
+    /// Bytes that the program gave and the peer has not acknowledged.
+    fn unreleased(&self) -> u64 {
+        self.queue.end().saturating_sub(self.una.max(1))
+    }
+
+    /// The peer acknowledged data: a program that waits for room hears of it once a third of the buffer is free (Linux's
+    /// sk_stream_is_writeable).
+    fn tell_of_room(&mut self) {
+        if self.wants_room && self.send_room() >= self.unreleased() / 2 {
+            self.wants_room = false;
+            self.changed = true;
+        }
     }
 
     /// The program takes bytes.
@@ -568,7 +586,7 @@ impl Connection {
     /// Bytes that the program gave and the peer has not acknowledged.
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> u64 {
-        self.queue.end().saturating_sub(self.una.max(1))
+        self.unreleased()
     }
 
     /// The last measured delivery rate.

@@ -60,7 +60,6 @@ impl Connection {
             self.first_retransmission = None;
             self.una = acknowledged;
             self.queue.release(acknowledged.min(self.queue.end()));
-            self.changed |= self.send_room() > 0;
         }
         self.probes_unanswered = 0;
         if !had_outstanding {
@@ -126,6 +125,9 @@ impl Connection {
             self.reduce(progress.delivered, newly_lost, advanced);
         } else if may_grow {
             self.control.on_ack(&ack, &mut self.window);
+        }
+        if advanced {
+            self.tell_of_room();
         }
         match resend {
             Resend::Nothing => {}

@@ -101,6 +101,31 @@ fn an_idle_site_changes_no_packet() {
     assert_same(&alone, &trace(&more, SELDOM));
 }
 
+/// Another client of the same server, which connects first: its connection draws from streams of its own.
+#[test]
+fn another_connection_changes_no_packet() {
+    let with_other = |connects: bool| {
+        let mut setup = setup(1);
+        let config = setup.links[0].1.clone();
+        let other = LinkSpec { name: "other".into(), sites: vec!["hub".into(), "other".into()], ..spec(&config) };
+        setup.links.push((other, config));
+        let recorder = Recorder::default();
+        let mut network: Network<Box<dyn App>> = Network::new(&setup).unwrap();
+        network.observe(Box::new(recorder.clone()));
+        let bulk = BulkSpec { amount: Amount::Bytes(1_000_000), ..BulkSpec::default() };
+        let server = IpAddr::from(network.plan().address(0).unwrap());
+        network.start(0, bulk.server(7));
+        if connects {
+            network.start(2, bulk.client(server, 7));
+        }
+        network.run_until(Instant::ZERO + Duration::from_secs(1));
+        let client = network.start(1, bulk.client(server, 7));
+        finish(&mut network, client, SELDOM);
+        recorder.0.lock().unwrap().clone()
+    };
+    assert_same(&with_other(false), &with_other(true));
+}
+
 /// A second terminal that hears the forward direction: it has its own noise, and the first one's stays.
 #[test]
 fn an_idle_terminal_changes_no_packet() {

@@ -8,6 +8,7 @@
 mod asymmetry;
 mod cardwell;
 mod determinism;
+mod hosts;
 mod kruse;
 mod lossy;
 mod pair;

@@ -233,3 +233,26 @@ fn an_idle_connection_starts_slowly_again() {
         assert_eq!(burst, if slow { 10 } else { 50 }, "{text}");
     }
 }
+
+/// As `EPOLLET` has it: a program that was given all the room it asked for hears nothing of acknowledgements, and one that
+/// was refused some hears once a third of the buffer is free.
+#[test]
+fn acknowledgements_are_news_only_for_a_program_that_waits_for_room() {
+    let news = |bytes: u64| {
+        let mut pipe = Pipe::new("ack_every = 1", "ack_every = 1", 100);
+        pipe.run(ms(300));
+        pipe.with(0, |connection, _| connection.take_changed());
+        let taken = pipe.write(0, bytes);
+        let mut news = 0;
+        while pipe.step(ms(10_000)) {
+            let connection = pipe.ends[0].as_mut().unwrap();
+            if connection.take_changed() {
+                news += 1;
+                assert!(connection.send_room() >= connection.unreleased() / 2);
+            }
+        }
+        (taken, news, pipe.received)
+    };
+    assert_eq!(news(60 * MSS), (60 * MSS, 0, 60 * MSS), "less than the buffer");
+    assert_eq!(news(100 * MSS), (SEND_BUFFER_MIN, 1, SEND_BUFFER_MIN), "the rest was refused");
+}

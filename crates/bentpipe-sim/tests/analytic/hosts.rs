@@ -1,0 +1,44 @@
+//! What programs see of their host when they come and go.
+
+use crate::pair::{link, spec};
+use bentpipe_apps::bulk::BulkSpec;
+use bentpipe_apps::report::App;
+use bentpipe_link::time::{Duration, Instant};
+use bentpipe_sim::network::{Halt, Network, Setup};
+use std::net::IpAddr;
+
+const PORT: u16 = 7;
+
+fn ms(n: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(n)
+}
+
+/// A server at the hub and a client at the terminal, 250 ms away.
+fn network() -> Network<Box<dyn App>> {
+    let config = link("rate = '1 Mbit/s'\none_way_delay = '250 ms'");
+    Network::new(&Setup { links: vec![(spec(&config), config)], seed: 1, ..Setup::default() }).unwrap()
+}
+
+/// Runs until `until`, whatever becomes done.
+fn run(network: &mut Network<Box<dyn App>>, until: Instant) {
+    while network.run_until(until) == Halt::ProgramDone {}
+}
+
+/// The server ends between the SYN (at 250 ms) and the acknowledgement of its answer (at 750 ms).
+#[test]
+fn a_listener_takes_its_opening_connections_with_it() {
+    let mut network = network();
+    let bulk = BulkSpec { port: PORT, ..BulkSpec::default() };
+    let hub = IpAddr::from(network.plan().address(0).unwrap());
+    let server = network.start(0, bulk.server(1));
+    let client = network.start(1, bulk.client(hub, 1));
+    run(&mut network, ms(400));
+    assert_eq!(network.connections(0).len(), 1);
+    assert!(network.connections(0)[0].open);
+    network.stop(server);
+    assert!(!network.connections(0)[0].open, "it ended with its listener");
+    run(&mut network, ms(5_000));
+    assert_eq!(network.connections(0).len(), 1);
+    assert!(network.connections(1).iter().all(|connection| !connection.open), "the client was told");
+    assert!(network.program(client).unwrap().is_done());
+}
