@@ -103,12 +103,12 @@ impl Program for Splitter {
                 }
             }
             if let Some((other, ..)) = self.pairs.get(&socket) {
-                for from in [*other, socket] {
+                for (from, to) in [(*other, socket), (socket, *other)] {
                     self.copy(from, sockets);
+                    let unacknowledged = sockets.capture().map_or(0, |capture| capture.unacknowledged(to));
+                    log.unacknowledged_max = log.unacknowledged_max.max(unacknowledged);
                 }
             }
-            let unacknowledged = sockets.capture().map_or(0, |capture| capture.unacknowledged(socket));
-            log.unacknowledged_max = log.unacknowledged_max.max(unacknowledged);
         }
         log.bypassed = sockets.capture().map(|capture| capture.bypassed()).unwrap_or_default();
     }
