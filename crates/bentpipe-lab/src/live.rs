@@ -136,7 +136,7 @@ impl<'a> CaseRun<'a> {
         let setup = Setup {
             links: case.network_links(),
             roles: case.network_roles(),
-            tcp: case.tcp.clone(),
+            tcp: case.network_tcp(),
             seed: scenario.seed,
             capture: options.capture_directory.as_ref().map(|dir| dir.join(case.capture_name(number))),
             resolver: None,
@@ -173,6 +173,7 @@ impl<'a> CaseRun<'a> {
             samples,
             outcome,
             workloads,
+            left: Vec::new(),
             notes: self.notes,
         })
     }
