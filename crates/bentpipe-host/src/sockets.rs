@@ -13,7 +13,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Connections that may wait to be accepted.
@@ -118,27 +118,32 @@ impl SocketsView<'_> {
         Ok(entry)
     }
 
+    fn remove(&mut self, socket: SocketId) {
+        if let Some(entry) = self.own.open.remove(&socket)
+            && let Some(site) = &mut self.own.site
+        {
+            site.closed(socket, entry.answers);
+        }
+    }
+
     /// The kernel's socket behind `id`.
     pub(crate) fn kernel(&mut self, id: SocketId) -> Result<&Socket, SocketError> {
         self.own.open.get(&id).and_then(|entry| entry.socket.as_ref()).ok_or(SocketError::Closed)
     }
 
-    /// A socket for any address: at a gateway's site for both families, where the kernel has IPv6.
+    /// A socket of the program's side: for any IPv4 address, or as its gateway's site says.
     fn bound(&mut self, kind: Type, protocol: Protocol, port: u16) -> Result<Socket, SocketError> {
-        if self.own.site.is_some()
-            && let Ok(socket) = new_socket(Domain::IPV6, kind, Some(protocol))
-        {
-            let bind = || {
-                socket.set_only_v6(false)?;
-                socket.set_reuse_address(kind == Type::STREAM)?;
-                socket.bind(&SockAddr::from(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))))
-            };
-            return bind().map(|()| socket).map_err(|e| error_of(&e));
-        }
-        let socket = new_socket(Domain::IPV4, kind, Some(protocol))?;
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        let address = self.own.site.as_ref().map_or(any, |site| site.address(port));
+        let socket = new_socket(Domain::for_address(address), kind, Some(protocol))?;
         let bind = || {
-            socket.set_reuse_address(kind == Type::STREAM)?;
-            socket.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))))
+            if address.is_ipv6() {
+                socket.set_only_v6(false)?;
+            }
+            if kind == Type::STREAM {
+                socket.set_reuse_address(true)?;
+            }
+            socket.bind(&SockAddr::from(address))
         };
         bind().map(|()| socket).map_err(|e| error_of(&e))
     }
@@ -153,13 +158,15 @@ impl SocketsView<'_> {
 
 /// What a relayed connection needs: bytes go on as they come, urgent ones in their place (RFC 6093 §3.2), a peer that has
 /// vanished is noticed in the end (the kernel's keep-alive), and packets carry the DSCP of `traffic_class`; the ECN bits are
-/// TCP's own.
+/// TCP's own. Lingering for no time makes the kernel send a reset when this process dies, not the end of a stream that
+/// was cut short; [`Sockets::close`] takes it back.
 pub(crate) fn prepare_for_relay(socket: &Socket, traffic_class: Option<u8>) {
     const DSCP: u8 = 0xfc;
     // None of these is vital: a socket that has ended meanwhile refuses them.
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_out_of_band_inline(true);
     let _ = socket.set_keepalive(true);
+    let _ = socket.set_linger(Some(std::time::Duration::ZERO));
     let class = u32::from(traffic_class.unwrap_or(0) & DSCP);
     if class != 0 {
         // An IPv6 socket may carry IPv4.
@@ -175,7 +182,7 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 
 impl Entry {
     /// Notes a failed call; `None` when it would only have blocked.
-    fn failed(&mut self, error: &io::Error) -> Option<SocketError> {
+    pub(crate) fn failed(&mut self, error: &io::Error) -> Option<SocketError> {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => None,
             io::ErrorKind::NotConnected if !self.connected => None,
@@ -342,11 +349,12 @@ impl Sockets for SocketsView<'_> {
     }
 
     fn close(&mut self, socket: SocketId) {
-        if let Some(entry) = self.own.open.remove(&socket)
-            && let Some(site) = &mut self.own.site
+        if self.own.site.is_some()
+            && let Ok(kernel) = self.kernel(socket)
         {
-            site.closed(socket, entry.answers);
+            let _ = kernel.set_linger(None);
         }
+        self.remove(socket);
     }
 
     fn abort(&mut self, socket: SocketId) {
@@ -354,7 +362,7 @@ impl Sockets for SocketsView<'_> {
             // Lingering for no time makes close() send a reset.
             let _ = kernel.set_linger(Some(std::time::Duration::ZERO));
         }
-        self.close(socket);
+        self.remove(socket);
     }
 
     fn open_datagram(&mut self, port: u16) -> Result<SocketId, SocketError> {
@@ -366,9 +374,9 @@ impl Sockets for SocketsView<'_> {
     }
 
     fn send_to(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<bool, SocketError> {
-        let to = match (self.own.site.is_some(), to) {
-            // This site's sockets are of both families.
-            (true, SocketAddr::V4(v4)) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
+        let both_families = self.own.site.as_ref().is_some_and(|site| site.ipv6);
+        let to = match to {
+            SocketAddr::V4(v4) if both_families => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
             _ => to,
         };
         let entry = self.entry(socket)?;
