@@ -303,6 +303,18 @@ impl<P: Program> Network<P> {
     /// The connections of a site: those that are over, then those that are not.
     #[must_use]
     pub fn connections(&self, site: usize) -> Vec<ConnectionView> {
+        self.connections_after(site, 0)
+    }
+
+    /// How many connections of a site are over.
+    #[must_use]
+    pub fn ended(&self, site: usize) -> usize {
+        self.hosts.get(site).map_or(0, Host::ended)
+    }
+
+    /// As [`Network::connections`], without the first `ended` of those that are over.
+    #[must_use]
+    pub fn connections_after(&self, site: usize, ended: usize) -> Vec<ConnectionView> {
         let view = |connection: &crate::tcp::Connection| {
             let (srtt, rto) = connection.times();
             let window = connection.window();
@@ -321,7 +333,7 @@ impl<P: Program> Network<P> {
                 facts: connection.facts().clone(),
             }
         };
-        self.hosts.get(site).map(|host| host.connections().map(view).collect()).unwrap_or_default()
+        self.hosts.get(site).map(|host| host.connections(ended).map(view).collect()).unwrap_or_default()
     }
 
     /// Shows every packet from now on to `observer`.

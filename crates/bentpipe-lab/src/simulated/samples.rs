@@ -25,6 +25,8 @@ pub struct Samples {
     /// Each link's directions.
     links: Vec<Vec<Vec<Sample>>>,
     connections: BTreeMap<Identity, Followed>,
+    /// Connections of each site that were over at the last sample: they stand as they ended.
+    ended: Vec<usize>,
     /// One more was there than is followed.
     not_all: bool,
 }
@@ -52,6 +54,7 @@ impl Samples {
             rounds: 0,
             links: network.links().iter().map(|link| vec![Vec::new(); link.directions().len()]).collect(),
             connections: BTreeMap::new(),
+            ended: vec![0; network.plan().sites.len()],
             not_all: false,
         }
     }
@@ -71,9 +74,10 @@ impl Samples {
             }
         }
         for site in 0..network.plan().sites.len() {
-            for view in network.connections(site) {
+            for view in network.connections_after(site, self.ended[site]) {
                 self.follow(site, &view, now);
             }
+            self.ended[site] = network.ended(site);
         }
         self.rounds += 1;
         if self.rounds >= SAMPLES_MAX {

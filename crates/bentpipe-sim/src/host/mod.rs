@@ -99,10 +99,17 @@ impl<P: Program> Host<P> {
         std::mem::take(&mut self.became_done)
     }
 
-    /// All connections: those that are over, then those that are not.
-    pub fn connections(&self) -> impl Iterator<Item = &Connection> {
+    /// Connections: those that are over but for the first `skip` of them, in the order in which they ended, then those that
+    /// are not.
+    pub fn connections(&self, skip: usize) -> impl Iterator<Item = &Connection> {
         let open = self.stack.connections.iter().flatten().map(|slot| &slot.connection);
-        self.stack.ended.iter().chain(open)
+        self.stack.ended.iter().skip(skip).chain(open)
+    }
+
+    /// How many connections are over.
+    #[must_use]
+    pub fn ended(&self) -> usize {
+        self.stack.ended.len()
     }
 
     /// Lets a program do whatever it can.

@@ -263,8 +263,13 @@ struct Rack {
     rtt: Duration,
     advanced: bool,
     reordering_seen: bool,
-    /// Quarters of the least round-trip time to wait for reordered segments (RFC 8985 §6.2 step 4).
+    /// Quarters of the least round-trip time to wait for reordered segments (RFC 8985 §6.2 step 4), raised when duplicates
+    /// are told of, at most once in a round trip: not before segments sent after `adapted_at` were delivered.
     steps: u32,
+    duplicate_told: bool,
+    adapted_at: u64,
+    /// Recoveries until `steps` is one again.
+    persist: u32,
 }
 
 /// A tail loss probe that is on its way.

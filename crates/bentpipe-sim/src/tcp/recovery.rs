@@ -33,6 +33,10 @@ enum Resend {
 
 /// Most that reordering may raise the duplicate threshold to (tcp_max_reordering).
 const REORDERING_MAX: u32 = 300;
+/// Most quarters of a round trip to wait for reordered segments, and recoveries after which it is one again (Linux: the size
+/// of reo_wnd_steps, TCP_RACK_RECOVERY_THRESH; RFC 8985 §6.2 step 4).
+const REORDERING_STEPS_MAX: u32 = 255;
+const REORDERING_PERSISTS: u32 = 16;
 
 impl Connection {
     pub(super) fn process_acknowledgement(
@@ -53,7 +57,7 @@ impl Connection {
         {
             duplicate_told = self.learn_blocks(blocks.as_slice(), acknowledged, &mut progress);
         }
-        let sacked_now = progress.delivered;
+        progress.sacked = progress.delivered;
         let advanced = acknowledged > before;
         if advanced {
             self.retransmissions = 0;
@@ -82,16 +86,18 @@ impl Connection {
         let (rtt, newest_rtt) = self.measure(segment, &progress, oldest, advanced, now);
         self.note_reordering(&progress, acknowledged);
         self.rack_advance(&progress, now);
-        self.probe_answered(acknowledged, advanced, facts, sacked_now > 0, duplicate_told, now);
+        self.rack_adapt(&progress);
+        self.probe_answered(acknowledged, advanced, facts, progress.sacked > 0, duplicate_told, now);
         // RFC 5681 §2: a duplicate carries no data, no news and no window change.
         let not_duplicate = facts.data || facts.window_changed || advanced;
-        let dubious = !not_duplicate || sacked_now > 0 || facts.echo || duplicate_told || self.repair != Repair::Open;
+        let dubious =
+            !not_duplicate || progress.sacked > 0 || facts.echo || duplicate_told || self.repair != Repair::Open;
         let lost_before = self.flight.lost;
         let mut resend = Resend::Nothing;
         let mut timer_set = false;
         if dubious {
             let duplicates = u32::from(!advanced && !not_duplicate && !duplicate_told);
-            resend = self.alert(duplicates, advanced, facts.echo, &progress, &mut timer_set, now);
+            resend = self.alert(duplicates, advanced, facts.echo, &mut progress, &mut timer_set, now);
         }
         if (progress.acked > 0 || self.sack_moves_timer(&progress)) && !timer_set {
             self.restart_after_acknowledgement(now);
@@ -163,7 +169,9 @@ impl Connection {
                 if self.undo.marker.is_some_and(|marker| *past > marker) {
                     self.undo.retransmissions = self.undo.retransmissions.saturating_sub(1);
                 }
-                self.rack.reordering_seen |= self.probe.is_none();
+                // Where nothing is reordered, and after a probe, a needless repetition says nothing about reordering.
+                self.rack.duplicate_told |=
+                    self.rack.reordering_seen && self.probe.is_none_or(|probe| probe.high != *past);
             }
         }
         for (first, past) in known.iter().skip(usize::from(duplicate)) {
@@ -178,7 +186,23 @@ impl Connection {
     fn settle_duplicates(&mut self, progress: &mut Progress) {
         let stood_for = self.board.sacked;
         progress.delivered += progress.acked.saturating_sub(stood_for).max(1);
-        self.board.sacked = stood_for.saturating_sub(progress.acked - 1).min(self.board.out());
+        self.board.sacked = stood_for.saturating_sub(progress.acked - 1);
+        self.limit_duplicates(progress.acked);
+    }
+
+    /// Duplicates stand for segments in flight, but not for those that are missing. More of them than that mean that
+    /// segments were reordered or repeated needlessly, and how far (Linux's tcp_check_reno_reordering). `acked`: segments
+    /// just acknowledged cumulatively.
+    fn limit_duplicates(&mut self, acked: u32) {
+        let out = self.board.out();
+        let holes = self.board.lost.max(1).min(out);
+        if self.board.sacked + holes > out {
+            self.board.sacked = out - holes;
+            // Older stacks take three for a loss, whatever they see (RFC 5681 §3.2).
+            if self.settings.recovery == Recovery::NewReno {
+                self.duplicate_threshold = (out + acked).clamp(1, REORDERING_MAX);
+            }
+        }
     }
 
     /// Round-trip times: of the oldest segment acknowledged (for the time-out; it may include a delayed acknowledgement)
@@ -253,6 +277,19 @@ impl Connection {
         }
     }
 
+    /// RFC 8985 §6.2 step 4: how long to wait for reordered segments (Linux's tcp_rack_update_reo_wnd).
+    fn rack_adapt(&mut self, progress: &Progress) {
+        let Some(newest) = &progress.newest else { return };
+        let told = std::mem::take(&mut self.rack.duplicate_told) && newest.delivered >= self.rack.adapted_at;
+        if told {
+            self.rack.steps = (self.rack.steps + 1).min(REORDERING_STEPS_MAX);
+            self.rack.adapted_at = self.flight.delivered + u64::from(progress.delivered);
+            self.rack.persist = REORDERING_PERSISTS;
+        } else if self.rack.persist == 0 {
+            self.rack.steps = 1;
+        }
+    }
+
     /// What an acknowledgement says about a tail loss probe (RFC 8985 §7.4).
     fn probe_answered(
         &mut self,
@@ -286,7 +323,7 @@ impl Connection {
         duplicates: u32,
         advanced: bool,
         echo: bool,
-        progress: &Progress,
+        progress: &mut Progress,
         timer_set: &mut bool,
         now: Instant,
     ) -> Resend {
@@ -304,12 +341,17 @@ impl Connection {
                     if !self.sack {
                         self.board.sacked = 0;
                     }
-                    self.try_undo();
+                    let undone = self.try_undo();
                     // RFC 6582 §3.2 step 3: without SACK, wait for something above, or late duplicates start it again.
-                    if self.una == self.high && !self.sack && !self.board.is_empty() {
+                    if self.una == self.high && !self.sack {
                         return Resend::Nothing;
                     }
-                    self.end_reduction(now);
+                    if undone {
+                        self.repair = Repair::Open;
+                        self.control.phase(now, Phase::Open, &mut self.window);
+                    } else {
+                        self.end_reduction(now);
+                    }
                 }
                 _ => {}
             }
@@ -317,7 +359,7 @@ impl Connection {
         match self.repair {
             Repair::Recovery => {
                 if !advanced {
-                    self.count_duplicates(duplicates);
+                    self.count_duplicates(duplicates, progress);
                 } else if !self.sack && self.settings.recovery != Recovery::NewReno {
                     // Reno: the first new acknowledgement ends it (RFC 2581 §3.2 step 5).
                     self.board.sacked = 0;
@@ -348,7 +390,7 @@ impl Connection {
                     if advanced {
                         self.board.sacked = 0;
                     }
-                    self.count_duplicates(duplicates);
+                    self.count_duplicates(duplicates, progress);
                 }
                 if self.repair <= Repair::Disorder {
                     self.try_undo_by_duplicates(now);
@@ -375,14 +417,14 @@ impl Connection {
     }
 
     /// Without SACK: a duplicate acknowledgement stands for a segment that arrived.
-    fn count_duplicates(&mut self, duplicates: u32) {
+    fn count_duplicates(&mut self, duplicates: u32, progress: &mut Progress) {
         if self.sack || duplicates == 0 {
             return;
         }
-        let out = self.board.out();
-        let holes = self.board.lost.clamp(1, out.max(1));
-        self.board.sacked = (self.board.sacked + duplicates).min(out.saturating_sub(holes));
-        self.flight.delivered += u64::from(duplicates);
+        let before = self.board.sacked;
+        self.board.sacked += duplicates;
+        self.limit_duplicates(0);
+        progress.delivered += self.board.sacked.saturating_sub(before);
     }
 
     /// Marks what must be held to be lost.
@@ -526,18 +568,21 @@ impl Connection {
     }
 
     /// After a time-out: F-RTO (RFC 5682 §3.1), else slow start through what was lost.
-    fn after_timeout(&mut self, duplicates: u32, advanced: bool, progress: &Progress, now: Instant) -> Resend {
+    fn after_timeout(&mut self, duplicates: u32, advanced: bool, progress: &mut Progress, now: Instant) -> Resend {
         let recovered = self.una >= self.high;
-        if (advanced || progress.delivered > 0) && self.undo_loss(false, now) {
+        if advanced && self.undo_loss(false, now) {
             return Resend::Nothing;
         }
         if self.frto {
-            // Step 3b: a segment sent once was acknowledged, so the time-out came too early.
-            if progress.original_delivered && self.undo_loss(true, now) {
+            // Step 3b: a segment sent once, before the time-out, was acknowledged, so the time-out came too early. Without
+            // SACK, an acknowledgement that reaches a repetition says nothing of those above it.
+            let original = progress.lowest_original.is_some_and(|first| first < self.high)
+                && (self.sack || !progress.retransmission_acked);
+            if original && self.undo_loss(true, now) {
                 return Resend::Nothing;
             }
             if self.next > self.high {
-                if progress.delivered > progress.acked || duplicates > 0 {
+                if progress.sacked > 0 || duplicates > 0 {
                     self.frto = false;
                 }
             } else if advanced && !recovered {
@@ -550,8 +595,8 @@ impl Connection {
         }
         if recovered {
             self.board.sacked = if self.sack { self.board.sacked } else { 0 };
-            if self.una == self.high && !self.sack && !self.board.is_empty() {
-                return Resend::Lost;
+            if self.una == self.high && !self.sack {
+                return Resend::Nothing;
             }
             self.undo.marker = None;
             self.repair = Repair::Open;
@@ -562,7 +607,7 @@ impl Connection {
             if advanced {
                 self.board.sacked = 0;
             } else if self.next > self.high {
-                self.count_duplicates(duplicates);
+                self.count_duplicates(duplicates, progress);
             }
         }
         Resend::Lost
@@ -596,11 +641,16 @@ impl Connection {
         delayed || (self.undo.retransmissions == 0 && self.undo.since.is_some())
     }
 
-    fn try_undo(&mut self) {
-        if self.undo.marker.is_some() && self.was_needless() {
+    /// At the end of a recovery; whether its reduction was taken back.
+    fn try_undo(&mut self) -> bool {
+        let undone = self.undo.marker.is_some() && self.was_needless();
+        if undone {
             self.take_back();
+        } else {
+            self.rack.persist = self.rack.persist.saturating_sub(1);
         }
         self.undo.marker = None;
+        undone
     }
 
     fn try_undo_by_duplicates(&mut self, now: Instant) {

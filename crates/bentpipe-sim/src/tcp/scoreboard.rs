@@ -60,6 +60,8 @@ pub struct Progress {
     pub acked: u32,
     /// Segments delivered that were not known to be: cumulatively and not sacked before, or sacked now.
     pub delivered: u32,
+    /// Of those, segments sacked now.
+    pub sacked: u32,
     /// The newest never-retransmitted segment acknowledged cumulatively: when it was sent.
     pub newest_original: Option<Instant>,
     /// The newest delivered segment by time of sending.
@@ -70,8 +72,6 @@ pub struct Progress {
     pub lowest_original: Option<u64>,
     /// A retransmitted segment was acknowledged cumulatively.
     pub retransmission_acked: bool,
-    /// A never-retransmitted segment was delivered that had not been sacked.
-    pub original_delivered: bool,
 }
 
 impl Progress {
@@ -82,7 +82,6 @@ impl Progress {
             self.newest = Some(*sent);
         }
         if sent.retransmissions == 0 {
-            self.original_delivered = true;
             self.lowest_original = Some(self.lowest_original.map_or(sent.start, |low| low.min(sent.start)));
         }
     }

@@ -153,17 +153,20 @@ impl Connection {
 
     /// RFC 8985 §7.3.
     fn send_loss_probe(&mut self, output: &mut Output<'_>) {
-        if self.probe.is_none() && !self.board.is_empty() {
+        if self.probe.is_none()
+            && let Some(tail) = self.board.tail()
+        {
+            // A window that was taken back lets nothing but its first segment be repeated.
+            let repeatable = tail.start < self.peer_edge || tail.start == self.una;
             let new = self.next < self.queue.end() + u64::from(self.fin_asked) && self.send_new(output);
-            if !new && self.peer_edge <= self.next && self.peer_window == 0 {
-                // Nothing may be sent at all.
-            } else if !new {
-                let tail = self.board.out() as usize - 1;
-                self.send_again(tail, output);
+            if !new && repeatable {
+                self.send_again(self.board.out() as usize - 1, output);
             }
-            self.probe = Some(LossProbe { high: self.next, repeats: !new });
-            // The retransmission timer starts afresh with the probe.
-            self.timer = None;
+            if new || repeatable {
+                self.probe = Some(LossProbe { high: self.next, repeats: !new });
+                // The retransmission timer starts afresh with the probe.
+                self.timer = None;
+            }
         }
         self.restart_retransmission_timer(output.now);
     }

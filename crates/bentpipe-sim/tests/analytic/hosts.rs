@@ -1,7 +1,7 @@
 //! What programs see of their host when they come and go.
 
 use crate::pair::{link, spec};
-use bentpipe_apps::bulk::BulkSpec;
+use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::App;
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_sim::network::{Halt, Network, Setup};
@@ -41,4 +41,25 @@ fn a_listener_takes_its_opening_connections_with_it() {
     assert_eq!(network.connections(0).len(), 1);
     assert!(network.connections(1).iter().all(|connection| !connection.open), "the client was told");
     assert!(network.program(client).unwrap().is_done());
+}
+
+/// Three transfers, one after the other: what was seen to have ended need not be asked for again.
+#[test]
+fn connections_that_ended_are_left_out_on_demand() {
+    let mut network = network();
+    let bulk = BulkSpec { port: PORT, amount: Amount::Bytes(10_000), ..BulkSpec::default() };
+    let hub = IpAddr::from(network.plan().address(0).unwrap());
+    network.start(0, bulk.server(1));
+    for transfer in 0..3_usize {
+        let client = network.start(1, bulk.client(hub, 1));
+        let until = network.now() + Duration::from_secs(100);
+        run(&mut network, until);
+        network.stop(client);
+        assert_eq!(network.ended(1), transfer + 1);
+        assert_eq!(network.connections(1).len(), transfer + 1);
+        assert_eq!(network.connections_after(1, transfer).len(), 1);
+        assert!(network.connections_after(1, transfer + 1).is_empty());
+    }
+    assert!(network.connections_after(9, 0).is_empty());
+    assert_eq!(network.ended(9), 0);
 }

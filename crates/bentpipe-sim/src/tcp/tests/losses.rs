@@ -169,3 +169,91 @@ fn ecn_halves_the_window_once_a_round_trip() {
     assert!(pipe.log.iter().any(|(_, end, s)| *end == 0 && s.has(flag::CWR) && !s.has(flag::SYN)));
     assert_eq!(pipe.received, 20 * MSS);
 }
+
+/// A whole flight is lost. What is sent after the time-out arrives, which says nothing of what was sent before it.
+#[test]
+fn new_data_after_a_timeout_is_no_sign_of_a_needless_one() {
+    for text in ["tail_loss_probe = false\nack_every = 1", "sack = false\nack_every = 1"] {
+        let (pipe, _) =
+            lossy(text, 200, &[10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29]);
+        let window = pipe.ends[0].as_ref().unwrap().window();
+        assert!(window.ssthresh < 20, "{text}: the reduction stays: {window:?}");
+    }
+}
+
+/// The client has sent ten segments; the acknowledgement of all of them tells of a duplicate.
+fn told_of_a_duplicate(prepare: impl FnOnce(&mut Connection)) -> Pipe {
+    let mut pipe = Pipe::new("", "", 100);
+    pipe.run(Instant::ZERO + Duration::from_millis(300));
+    pipe.write(0, 10 * MSS);
+    pipe.flying.clear();
+    pipe.with(0, |connection, output| {
+        prepare(connection);
+        let first = connection.initial_sequence.wrapping_add(1);
+        let past = first.wrapping_add(10 * MSS as u32);
+        let mut blocks = bentpipe_link::datagram::SackBlocks::default();
+        blocks.push(first, first.wrapping_add(MSS as u32));
+        let segment = Segment {
+            sequence: connection.peer_sequence.wrapping_add(1),
+            acknowledgement: past,
+            flags: flag::ACK,
+            window: 1000,
+            timestamps: Some((connection.recent_timestamp, output::clock(output.now))),
+            sack: Some(Box::new(blocks)),
+            ..Segment::default()
+        };
+        connection.segment(segment, 0, output);
+        assert_eq!(connection.una, 1 + 10 * MSS);
+    });
+    pipe
+}
+
+#[test]
+fn duplicates_widen_the_reordering_window_only_where_something_was_reordered() {
+    let rack = |prepare: fn(&mut Connection)| {
+        let pipe = told_of_a_duplicate(prepare);
+        let rack = &pipe.ends[0].as_ref().unwrap().rack;
+        (rack.reordering_seen, rack.steps)
+    };
+    assert_eq!(rack(|_| {}), (false, 1));
+    assert_eq!(rack(|connection| connection.rack.reordering_seen = true), (true, 2));
+    assert_eq!(
+        rack(|connection| {
+            connection.rack.reordering_seen = true;
+            // A probe that repeated the first segment.
+            connection.probe = Some(LossProbe { high: 1 + MSS, repeats: true });
+        }),
+        (true, 1)
+    );
+}
+
+/// The peer takes its window back with ten segments on their way: a probe that cannot be sent is none, and the
+/// retransmission timer takes over.
+#[test]
+fn a_window_taken_back_lets_no_probe_out() {
+    let mut pipe = Pipe::new("", "", 100);
+    pipe.run(Instant::ZERO + Duration::from_millis(300));
+    pipe.write(0, 10 * MSS);
+    pipe.flying.clear();
+    pipe.now += Duration::from_millis(100);
+    let sent = pipe.data().len();
+    pipe.with(0, |connection, output| {
+        let segment = Segment {
+            sequence: connection.peer_sequence.wrapping_add(1),
+            acknowledgement: connection.initial_sequence.wrapping_add(1 + MSS as u32),
+            flags: flag::ACK,
+            window: 0,
+            timestamps: Some((connection.recent_timestamp, output::clock(output.now))),
+            ..Segment::default()
+        };
+        connection.segment(segment, 0, output);
+    });
+    let (timer, at) = pipe.ends[0].as_ref().unwrap().timer.unwrap();
+    assert_eq!(timer, Timer::LossProbe);
+    pipe.now = at;
+    pipe.with(0, |connection, output| connection.wake(output));
+    assert_eq!(pipe.data().len(), sent);
+    let connection = pipe.ends[0].as_ref().unwrap();
+    assert!(connection.probe.is_none());
+    assert!(matches!(connection.timer, Some((Timer::Retransmit, _))), "{:?}", connection.timer);
+}
