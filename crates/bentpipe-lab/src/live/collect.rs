@@ -37,7 +37,9 @@ pub fn case_record(collected: Collected<'_>) -> CaseRecord {
     let lateness = lateness(case, &outcome);
     let validity = validity(&lateness, outcome.pump.send_failures);
     let flows = tcp::flows(seen_flows(&plan, &outcome.pump.links));
-    let settings = plan.sites.iter().zip(held).flat_map(|(site, held)| settings(&plan, &site.name, held, &outcome));
+    // What the file asked of its sites; gateways have no settings of their own.
+    let asked = plan.sites.iter().zip(held).filter(|(site, _)| case.tcp.contains_key(&site.name));
+    let settings = asked.flat_map(|(site, held)| settings(&plan, &site.name, held, &outcome));
     let settings = settings.collect();
     let links = case.links.iter().zip(&outcome.pump.links);
     let links = links.map(|(used, left)| link_record(used, &left.link, &left.samples, end)).collect();

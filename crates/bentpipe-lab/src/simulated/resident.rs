@@ -1,10 +1,10 @@
 //! What runs at a simulated site: a workload's program, or a gateway.
 
-use crate::collect::gateways::{LeftGateway, NoticeLog};
-use crate::pair;
+use crate::collect::gateways::LeftGateway;
+use crate::pair::{self, Standing};
 use crate::scenario::Case;
+use crate::scenario::gateway::Pair;
 use bentpipe_apps::report::{App, Report};
-use bentpipe_gateway::Gateway;
 use bentpipe_gateway::satellite::quic::Crypto;
 use bentpipe_link::socket::{Program, Sockets};
 use bentpipe_link::time::Instant;
@@ -14,43 +14,41 @@ use bentpipe_sim::network::{Network, ProgramId};
 pub enum Resident {
     /// Of a workload or a service.
     App(Box<dyn App>),
-    /// A gateway, and what it said so far.
-    Gateway(Box<Gateway>, NoticeLog),
+    /// A gateway.
+    Gateway(Box<Standing>),
+}
+
+impl Resident {
+    fn program(&self) -> &dyn Program {
+        match self {
+            Resident::App(app) => app,
+            Resident::Gateway(gateway) => gateway,
+        }
+    }
+
+    /// How far a workload's program is.
+    pub fn report(&self, now: Instant) -> Option<Report> {
+        match self {
+            Resident::App(app) => Some(app.report(now)),
+            Resident::Gateway(_) => None,
+        }
+    }
 }
 
 impl Program for Resident {
     fn poll(&mut self, now: Instant, sockets: &mut dyn Sockets) {
         match self {
             Resident::App(app) => app.poll(now, sockets),
-            Resident::Gateway(gateway, notices) => {
-                gateway.poll(now, sockets);
-                notices.extend(now, gateway.take_notices());
-            }
+            Resident::Gateway(gateway) => gateway.poll(now, sockets),
         }
     }
 
     fn next_wake(&self) -> Option<Instant> {
-        match self {
-            Resident::App(app) => app.next_wake(),
-            Resident::Gateway(gateway, _) => gateway.next_wake(),
-        }
+        self.program().next_wake()
     }
 
     fn is_done(&self) -> bool {
-        match self {
-            Resident::App(app) => app.is_done(),
-            Resident::Gateway(gateway, _) => gateway.is_done(),
-        }
-    }
-}
-
-impl Resident {
-    /// How far a workload's program is.
-    pub fn report(&self, now: Instant) -> Option<Report> {
-        match self {
-            Resident::App(app) => Some(app.report(now)),
-            Resident::Gateway(..) => None,
-        }
+        self.program().is_done()
     }
 }
 
@@ -62,29 +60,22 @@ pub struct Pairs {
 impl Pairs {
     /// Starts every pair of a case: the hubs' sides first, which wait.
     pub fn start(case: &Case, seed: u64, network: &mut Network<Resident>) -> Pairs {
-        let gateways = case
-            .pairs
-            .iter()
-            .map(|pair| {
-                let (_, shared) = pair::seeds(case, pair, seed);
-                [0, 1].map(|side| {
-                    let gateway = pair::gateway(case, pair, side, Crypto::Model(shared), seed, network.plan());
-                    let site = pair::site(pair, side, network.plan());
-                    let resident = Resident::Gateway(Box::new(gateway), NoticeLog::default());
-                    let started = network.start_gateway(site, pair.link, resident);
-                    started.unwrap_or_else(|error| unreachable!("a pair's sites are at its link: {error}"))
-                })
+        let start = |pair: &Pair| {
+            let (_, shared) = pair::seeds(case, pair, seed);
+            [0, 1].map(|side| {
+                let gateway = Standing::new(case, pair, side, Crypto::Model(shared), seed, network.plan());
+                let site = pair::site(pair, side, network.plan());
+                let started = network.start_gateway(site, pair.link, Resident::Gateway(Box::new(gateway)));
+                started.unwrap_or_else(|error| unreachable!("a pair's sites are at its link: {error}"))
             })
-            .collect();
-        Pairs { gateways }
+        };
+        Pairs { gateways: case.pairs.iter().map(start).collect() }
     }
 
     /// What each gateway has done by now.
     pub fn left(&self, network: &Network<Resident>) -> Vec<[LeftGateway; 2]> {
         let left = |id: ProgramId| match network.program(id) {
-            Some(Resident::Gateway(gateway, notices)) => {
-                LeftGateway { figures: gateway.figures(), notices: notices.clone() }
-            }
+            Some(Resident::Gateway(gateway)) => gateway.left(),
             _ => LeftGateway::default(),
         };
         self.gateways.iter().map(|pair| pair.map(left)).collect()
