@@ -4,7 +4,7 @@ use crate::collect::gateways::{LeftGateway, NoticeLog};
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
 use bentpipe_gateway::Gateway;
-use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
+use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite, SetupError};
 use bentpipe_link::seed::Seed;
 use bentpipe_link::socket::{Program, Sockets};
 use bentpipe_link::time::Instant;
@@ -31,11 +31,20 @@ pub struct Standing {
 
 impl Standing {
     /// A gateway at its start.
-    pub fn new(case: &Case, pair: &Pair, side: usize, crypto: Crypto, seed: u64, plan: &Plan) -> Standing {
+    pub fn new(
+        case: &Case,
+        pair: &Pair,
+        side: usize,
+        crypto: Crypto,
+        seed: u64,
+        plan: &Plan,
+    ) -> Result<Standing, SetupError> {
         let config = pair.config(side, &case.links[pair.link], plan);
         let (own, _) = seeds(case, pair, seed);
-        let satellite = QuicSatellite::new(Instant::ZERO, config.satellite.clone(), crypto, own[side]);
-        Standing { gateway: Gateway::new(config, Box::new(satellite)), notices: NoticeLog::default() }
+        let incoming = pair.config(1 - side, &case.links[pair.link], plan).satellite.rate;
+        let satellite =
+            QuicSatellite::with_incoming(Instant::ZERO, config.satellite.clone(), incoming, crypto, own[side])?;
+        Ok(Standing { gateway: Gateway::new(config, Box::new(satellite)), notices: NoticeLog::default() })
     }
 
     /// What it has done and said by now.

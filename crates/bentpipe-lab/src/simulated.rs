@@ -17,6 +17,7 @@ use crate::record::{CaseRecord, Record, Setting, Validity};
 use crate::scenario::workload::{Program, ServiceProgram};
 use crate::scenario::{Case, Scenario};
 use crate::schedule::{Ended, Progress, Schedule, empty_record, run_cases};
+use bentpipe_gateway::satellite::quic::SetupError;
 use bentpipe_link::flow::FlowFacts;
 use bentpipe_link::problem::{KeyProblem, Problem};
 use bentpipe_link::stack::TcpConfig;
@@ -50,6 +51,9 @@ pub enum SimulatedError {
     /// The capture could not be created.
     #[error("cannot write {0}: {1}")]
     Capture(PathBuf, io::Error),
+    /// A gateway could not be made.
+    #[error("cannot start a gateway: {0}")]
+    Gateway(#[from] SetupError),
     /// Only real hosts have programs.
     #[error("cannot run {command:?}: only a live run can")]
     Command {
@@ -130,7 +134,7 @@ fn run_case(
             Some((path, capture))
         }
     };
-    let pairs = Pairs::start(case, scenario.seed, &mut network);
+    let pairs = Pairs::start(case, scenario.seed, &mut network)?;
     let mut world = VirtualWorld::new(network);
     let mut schedule = Schedule::start(case, scenario.seed, options.skip_live, &mut world)?;
     schedule.drive(&mut world, stop, progress);

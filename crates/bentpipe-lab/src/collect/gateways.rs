@@ -77,7 +77,7 @@ fn measurements(figures: &Figures, notices: &NoticeLog) -> Vec<Measurement> {
     all.extend(notices.connected_at().map(|at| ("connected_after", "s", at.as_secs_f64())));
     all.extend([
         count("relayed", figures.relayed),
-        count("refused", figures.refused + figures.unreachable + figures.timed_out + figures.unknown_names),
+        count("refused", figures.refused + figures.unreachable + figures.timed_out),
         count("turned_away", figures.turned_away + figures.denied + figures.over_limit),
         count("bypassed", figures.bypassed),
         count("ended", figures.ended),

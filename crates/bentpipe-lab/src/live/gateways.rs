@@ -50,7 +50,8 @@ fn start_pair(
     let plan = &emulation.plan;
     let start = |side: usize| {
         let own = PairKeys { own: keys[side].clone(), peer: keys[1 - side].public() };
-        let gateway = Standing::new(case, pair, side, Crypto::Tls(own), seed, plan);
+        let gateway = Standing::new(case, pair, side, Crypto::Tls(own), seed, plan)
+            .map_err(|error| fail(side, io::Error::other(error)))?;
         let (site, link_interface) = plan.links[pair.link].ports[side];
         debug_assert_eq!(site, pair::site(pair, side, plan));
         let interfaces = plan.sites[site].interfaces.iter().enumerate();

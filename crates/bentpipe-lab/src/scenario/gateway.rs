@@ -84,6 +84,10 @@ const LAN: &str = "title = \"Between a site and its gateway\"\n\
 /// The catalogue's place of [`LAN`], for reports.
 pub const LAN_KIND: &str = "gateway LAN";
 
+/// Least memory of the relay: two connections' worth.
+const TOTAL_MIN: DataSize = DataSize::from_bytes(2 * Memory::CONNECTION.bytes);
+/// Least MTU of a pair's link: what the satellite side can be told.
+const MTU_MIN: u64 = 256;
 /// Hold times: shorter ones would end connections at a lost packet or two, longer ones keep them for ever.
 const HOLD_MIN: Duration = Duration::from_secs(1);
 const HOLD_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -199,8 +203,7 @@ fn memory(text: Option<&MemoryText>) -> Result<Memory, KeyProblem> {
         size => Ok(size.unwrap_or(usual)),
     };
     Ok(Memory {
-        connection: within("connection", text.connection, usual.connection, Memory::LEAST)?,
-        total: within("total", text.total, usual.total, Memory::LEAST)?,
+        total: within("total", text.total, usual.total, TOTAL_MIN)?,
         compression: within("compression", text.compression, usual.compression, DataSize::from_bytes(0))?,
     })
 }
@@ -237,6 +240,12 @@ fn can_stand(link: &LinkUse, roles: &std::collections::BTreeMap<String, Role>) -
     }
     if link.config.carries_ethernet {
         return Err(format!("link {name} carries Ethernet frames; allowed: a gateway pair on a link that carries IP"));
+    }
+    if link.config.mtu < MTU_MIN {
+        let mtu = link.config.mtu;
+        return Err(format!(
+            "link {name} has an MTU of {mtu} B; allowed: a gateway pair on one of {MTU_MIN} B or more"
+        ));
     }
     if let Some(site) = link.sites.iter().find(|site| roles.get(*site) == Some(&Role::Bridge)) {
         return Err(format!("site {site} bridges frames; allowed: a gateway pair between hosts and routers"));

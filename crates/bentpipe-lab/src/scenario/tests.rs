@@ -143,7 +143,7 @@ fn each_mistake_of_a_gateway_is_named_with_its_line() {
         ("rate = 'fast'", &["x.toml:11", "gateways.sat.rate", "measured"]),
         ("rate = '0 bit/s'", &["x.toml:11", "gateways.sat.rate", "measured"]),
         ("return = { rate = '1' }", &["x.toml:11", "gateways.sat.return.rate", "measured"]),
-        ("memory = { connection = '1 B' }", &["x.toml:11", "gateways.sat.memory.connection", "or more"]),
+        ("memory = { total = '1 B' }", &["x.toml:11", "gateways.sat.memory.total", "or more"]),
     ];
     for (keys, expected) in bad {
         let problem = Scenario::parse("x.toml", &with_gateway(keys), &[]).unwrap_err().to_string();

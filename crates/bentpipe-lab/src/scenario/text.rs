@@ -91,7 +91,6 @@ pub enum CompressionText {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryText {
-    pub connection: Option<DataSize>,
     pub total: Option<DataSize>,
     pub compression: Option<DataSize>,
 }

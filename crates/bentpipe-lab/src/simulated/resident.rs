@@ -5,7 +5,7 @@ use crate::pair::{self, Standing};
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
 use bentpipe_apps::report::{App, Report};
-use bentpipe_gateway::satellite::quic::Crypto;
+use bentpipe_gateway::satellite::quic::{Crypto, SetupError};
 use bentpipe_link::socket::{Program, Sockets};
 use bentpipe_link::time::Instant;
 use bentpipe_sim::network::{Network, ProgramId};
@@ -59,17 +59,18 @@ pub struct Pairs {
 
 impl Pairs {
     /// Starts every pair of a case: the hubs' sides first, which wait.
-    pub fn start(case: &Case, seed: u64, network: &mut Network<Resident>) -> Pairs {
-        let start = |pair: &Pair| {
+    pub fn start(case: &Case, seed: u64, network: &mut Network<Resident>) -> Result<Pairs, SetupError> {
+        let mut start = |pair: &Pair| {
             let (_, shared) = pair::seeds(case, pair, seed);
-            [0, 1].map(|side| {
-                let gateway = Standing::new(case, pair, side, Crypto::Model(shared), seed, network.plan());
+            let mut start = |side| {
+                let gateway = Standing::new(case, pair, side, Crypto::Model(shared), seed, network.plan())?;
                 let site = pair::site(pair, side, network.plan());
                 let started = network.start_gateway(site, pair.link, Resident::Gateway(Box::new(gateway)));
-                started.unwrap_or_else(|error| unreachable!("a pair's sites are at its link: {error}"))
-            })
+                Ok(started.unwrap_or_else(|error| unreachable!("a pair's sites are at its link: {error}")))
+            };
+            Ok([start(0)?, start(1)?])
         };
-        Pairs { gateways: case.pairs.iter().map(start).collect() }
+        Ok(Pairs { gateways: case.pairs.iter().map(&mut start).collect::<Result<_, _>>()? })
     }
 
     /// What each gateway has done by now.
