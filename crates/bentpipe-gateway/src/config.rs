@@ -38,10 +38,8 @@ pub enum Compression {
 /// What the relay may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Memory {
-    /// Most bytes of one connection that wait in the relay, both directions together. What the link holds in flight is
-    /// the satellite side's own and not counted here.
-    pub connection: DataSize,
-    /// Bytes of all connections together, above which each may hold only [`Memory::LEAST`].
+    /// Bytes of all connections together that wait in the relay, above which no connection is added and those there are
+    /// take in less at once. What the link holds in flight is the satellite side's own and not counted here.
     pub total: DataSize,
     /// For the contexts of compression; a connection that finds no room is not compressed.
     pub compression: DataSize,
@@ -105,17 +103,14 @@ pub struct GatewayConfig {
 }
 
 impl Memory {
-    /// What a connection may hold though the total is used up, so that one slow reader never stalls another.
-    pub const LEAST: DataSize = DataSize { bytes: 4096 };
+    /// What one connection may hold in the relay, both directions together: a frame on its way out that the link has no
+    /// room for, a frame that has arrived, what was read with it, and what it unpacks to.
+    pub const CONNECTION: DataSize = DataSize { bytes: 64 << 10 };
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        Memory {
-            connection: DataSize::from_bytes(64 << 10),
-            total: DataSize::from_bytes(64 << 20),
-            compression: DataSize::from_bytes(64 << 20),
-        }
+        Memory { total: DataSize::from_bytes(64 << 20), compression: DataSize::from_bytes(64 << 20) }
     }
 }
 

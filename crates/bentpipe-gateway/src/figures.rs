@@ -15,12 +15,10 @@ pub struct Figures {
     pub relayed: u64,
     /// Requests that the server refused.
     pub refused: u64,
-    /// Requests to servers that could not be reached.
+    /// Requests to servers that could not be reached, or whose names nobody knows.
     pub unreachable: u64,
     /// Requests that nobody answered in time.
     pub timed_out: u64,
-    /// Requests for names that nobody knows.
-    pub unknown_names: u64,
     /// Requests that passed the gateway by (`fail = "open"`).
     pub bypassed: u64,
     /// Requests refused here because the other gateway could not be reached (`fail = "closed"`).

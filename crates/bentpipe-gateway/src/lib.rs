@@ -4,11 +4,14 @@
 //! a captured connection → [`Gateway`] → [`satellite`] → the link → the other gateway's [`satellite`] → its [`Gateway`] →
 //! the server.
 
+mod asked;
+mod compression;
 pub mod config;
 pub mod figures;
 pub mod file;
 mod gateway;
 pub mod notice;
+mod relay;
 pub mod satellite;
 
 pub use config::{Compression, Fail, GatewayConfig, Interactive, Memory, Open};

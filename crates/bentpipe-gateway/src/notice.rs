@@ -25,8 +25,6 @@ pub enum Outcome {
     Unreachable,
     /// The server did not answer.
     TimedOut,
-    /// Nobody knows the name.
-    UnknownName,
     /// The far gateway does not connect there.
     Denied,
     /// The far gateway has no room for more connections.
@@ -116,7 +114,6 @@ impl fmt::Display for Outcome {
             Outcome::Refused => "refused",
             Outcome::Unreachable => "unreachable",
             Outcome::TimedOut => "timed out",
-            Outcome::UnknownName => "unknown name",
             Outcome::Denied => "not allowed by the far gateway",
             Outcome::Busy => "the far gateway is at its limit of connections",
         })
