@@ -171,13 +171,20 @@ impl Sockets for View<'_> {
     }
 
     fn send(&mut self, socket: SocketId, data: &[u8]) -> Result<usize, SocketError> {
-        // Each call pushes, as a kernel's does: what it gave may leave as a small segment of its own.
+        // Each call pushes, as a kernel's does: what it gave may leave as a small segment of its own. What has left makes
+        // room in the last packet buffer.
         let number = self.table.tcp(socket)?;
         let send = |connection: &mut crate::tcp::Connection, output: &mut Output<'_>| {
-            let piece = |taken: u64| Payload::from_vec(data[..taken as usize].to_vec());
-            let taken = connection.send(data.len() as u64, piece);
-            connection.flush(output);
-            taken.map(|taken| taken as usize)
+            let mut rest = data;
+            loop {
+                let taken =
+                    connection.send(rest.len() as u64, |taken| Payload::from_vec(rest[..taken as usize].to_vec()));
+                connection.flush(output);
+                rest = &rest[taken? as usize..];
+                if rest.is_empty() || taken == Ok(0) {
+                    return Ok(data.len() - rest.len());
+                }
+            }
         };
         self.stack.with(self.now, number, send).unwrap_or(Err(SocketError::Closed))
     }
@@ -186,9 +193,17 @@ impl Sockets for View<'_> {
         let number = self.table.tcp(socket)?;
         let length = length.min(u64::from(u32::MAX));
         let send = |connection: &mut crate::tcp::Connection, output: &mut Output<'_>| {
-            let taken = connection.send(length, |taken| Payload::Pattern { pattern, offset, length: taken as u32 });
-            connection.flush(output);
-            taken
+            let mut given = 0;
+            loop {
+                let offset = offset + given;
+                let piece = |taken| Payload::Pattern { pattern, offset, length: taken as u32 };
+                let taken = connection.send(length - given, piece);
+                connection.flush(output);
+                given += taken?;
+                if given == length || taken == Ok(0) {
+                    return Ok(given);
+                }
+            }
         };
         self.stack.with(self.now, number, send).unwrap_or(Err(SocketError::Closed))
     }

@@ -119,6 +119,7 @@ impl Connection {
         self.flight.used_since = now;
         self.last_sent = now;
         self.control.open(now, &mut self.window, self.rto.smoothed());
+        self.expand_send_buffer();
         self.changed = true;
     }
 
@@ -210,6 +211,7 @@ impl Connection {
         self.advance_close(output);
         if self.state != State::Closed {
             self.transmit(output);
+            self.tell_of_room();
             self.acknowledge_if_owed(output);
         }
     }

@@ -11,7 +11,7 @@
 //! | [`recovery`](self) | what an acknowledgement means for losses and the congestion window |
 //! | [`timers`](self) | retransmission, probes, delayed acknowledgements, keep-alive |
 //! | [`scoreboard`], [`ranges`] | segments in flight |
-//! | [`send_queue`], [`receive`] | data before and after |
+//! | [`send_buffer`], [`send_queue`], [`receive`] | data before and after |
 //! | [`acks`] | when the receiver acknowledges |
 //! | [`rto`] | the retransmission time-out |
 //! | [`congestion`] | how the congestion window moves |
@@ -25,6 +25,7 @@ pub mod receive;
 mod recovery;
 pub mod rto;
 pub mod scoreboard;
+mod send_buffer;
 pub mod send_queue;
 pub mod settings;
 mod timers;
@@ -41,6 +42,7 @@ use congestion::{CongestionControl, Window};
 use receive::ReceiveBuffer;
 use rto::RtoTimer;
 use scoreboard::Scoreboard;
+use send_buffer::{Held, SendBuffer};
 use send_queue::SendQueue;
 use settings::Settings;
 use std::collections::VecDeque;
@@ -140,6 +142,7 @@ pub struct Connection {
     /// Sequence number of the segment that set the peer's window.
     window_from: u64,
     queue: SendQueue,
+    send_buffer: SendBuffer,
     board: Scoreboard,
     /// Segments sent, repetitions included.
     sent_count: u64,
@@ -328,6 +331,7 @@ impl Connection {
             peer_window: 0,
             window_from: 0,
             queue: SendQueue::new(1),
+            send_buffer: SendBuffer::new(settings),
             board: Scoreboard::default(),
             sent_count: 0,
             fin_asked: false,
@@ -395,8 +399,7 @@ impl Connection {
         if self.fin_asked {
             return Err(SocketError::Closed);
         }
-        let room = self.send_room();
-        let taken = length.min(room);
+        let taken = self.send_buffer.take(length, self.queue.end(), self.held(), self.mss, self.peer_window);
         self.wants_room = taken < length;
         if taken > 0 {
             self.queue.push(piece(taken));
@@ -404,25 +407,35 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Bytes the program may still give. Linux lets it have twice the congestion window (tcp_sndbuf_expand).
-    fn send_room(&self) -> u64 {
-        let limit = self.settings.send_limit.map_or(SEND_BUFFER_MAX, |limit| SEND_BUFFER_MAX.max(2 * limit));
-        let most = (u64::from(self.window.cwnd) * 2 * self.mss).clamp(SEND_BUFFER_MIN, limit);
-        most.saturating_sub(self.unreleased())
+    fn held(&self) -> Held {
+        let end = self.queue.end();
+        Held {
+            bytes: end.saturating_sub(self.una.max(1)),
+            unsent: end.saturating_sub(self.next.max(1)),
+            buffers: self.board.buffers(),
+        }
     }
 
-    /// Bytes that the program gave and the peer has not acknowledged.
-    fn unreleased(&self) -> u64 {
-        self.queue.end().saturating_sub(self.una.max(1))
-    }
-
-    /// The peer acknowledged data: a program that waits for room hears of it once a third of the buffer is free (Linux's
-    /// sk_stream_is_writeable).
+    /// An acknowledgement came and what may be sent was: a program that waits for room hears of it (tcp_check_space).
     fn tell_of_room(&mut self) {
-        if self.wants_room && self.send_room() >= self.unreleased() / 2 {
+        if !self.wants_room {
+            return;
+        }
+        if self.in_flight() < self.window.cwnd {
+            self.expand_send_buffer();
+        }
+        if self.send_buffer.is_writeable(self.held()) {
             self.wants_room = false;
             self.changed = true;
         }
+    }
+
+    /// Room for two congestion windows, or three with a model of the path (BBR's sndbuf_expand).
+    fn expand_send_buffer(&mut self) {
+        let windows = if self.control.paces() { 3 } else { 2 };
+        // The peer's MSS without the options of each segment.
+        let segment = self.mss + if self.timestamps { TIMESTAMPS_BYTES } else { 0 };
+        self.send_buffer.expand(self.window.cwnd.max(self.duplicate_threshold + 1), windows, segment);
     }
 
     /// The program takes bytes.
@@ -617,10 +630,8 @@ impl Connection {
     }
 }
 
-/// Least and most that a program may have given and the peer not acknowledged, unless `send_buffer` asks for more: what
-/// Linux's tcp_wmem of at most 4 MiB holds.
-const SEND_BUFFER_MIN: u64 = 87_040;
-const SEND_BUFFER_MAX: u64 = 4 << 20;
+/// Timestamps in a header (RFC 7323 §3.2, with padding).
+const TIMESTAMPS_BYTES: u64 = 12;
 
 impl MinRtt {
     fn measure(&mut self, now: Instant, rtt: Duration) {

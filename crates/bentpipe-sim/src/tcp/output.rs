@@ -1,6 +1,7 @@
 //! Segments to the peer.
 
 use super::scoreboard::Sent;
+use super::send_buffer::SEGMENTS_SHARED;
 use super::{Connection, Output, Repair, State, Timer};
 use bentpipe_link::datagram::{Body, Datagram, Payload, SackBlocks, Segment, SynOptions, flag};
 use bentpipe_link::time::{Duration, Instant};
@@ -174,7 +175,7 @@ impl Connection {
                 limited = true;
                 break;
             }
-            if !self.send_new(output) {
+            if !self.send_new(sent, output) {
                 break;
             }
             sent += 1;
@@ -202,7 +203,8 @@ impl Connection {
     }
 
     /// Sends the next new segment if the peer's window (or the own limit) and Nagle allow. Ignores the congestion window.
-    pub(super) fn send_new(&mut self, output: &mut Output<'_>) -> bool {
+    /// `before`: segments that have just been sent.
+    pub(super) fn send_new(&mut self, before: u32, output: &mut Output<'_>) -> bool {
         let data = self.queue.end().saturating_sub(self.next);
         let mut edge = self.peer_edge;
         if let Some(limit) = self.settings.send_limit {
@@ -249,6 +251,7 @@ impl Connection {
             sacked: false,
             lost: false,
             retransmitted: false,
+            leads: before.is_multiple_of(SEGMENTS_SHARED),
             app_limited: self.flight.app_limited_until > 0,
             delivered: self.flight.delivered,
             delivered_at: self.flight.delivered_at,

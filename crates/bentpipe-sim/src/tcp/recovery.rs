@@ -132,9 +132,6 @@ impl Connection {
         } else if may_grow {
             self.control.on_ack(&ack, &mut self.window);
         }
-        if advanced {
-            self.tell_of_room();
-        }
         match resend {
             Resend::Nothing => {}
             Resend::Lost => self.retransmit_lost(output),

@@ -24,6 +24,8 @@ pub struct Sent {
     pub lost: bool,
     /// A retransmission is on its way.
     pub retransmitted: bool,
+    /// It begins a packet buffer of the sender's, which may hold more than one segment.
+    pub leads: bool,
     /// The sender had less to send than it might have.
     pub app_limited: bool,
     /// Segments delivered when it was sent.
@@ -45,6 +47,8 @@ pub struct Scoreboard {
     pub lost: u32,
     /// Retransmissions on their way.
     pub retransmitted: u32,
+    /// Packet buffers that hold the segments.
+    buffers: u32,
     /// Below this sequence number, every segment never retransmitted is sacked or lost.
     undecided: u64,
     /// Below this, no segment waits for retransmission.
@@ -106,6 +110,22 @@ impl Scoreboard {
         self.segments.is_empty()
     }
 
+    /// Packet buffers that hold these segments.
+    #[must_use]
+    pub fn buffers(&self) -> u64 {
+        u64::from(self.buffers)
+    }
+
+    /// Segment `index`, if there is one, begins a packet buffer from now on.
+    fn lead(&mut self, index: usize) {
+        if let Some(sent) = self.segments.get_mut(index)
+            && !sent.leads
+        {
+            sent.leads = true;
+            self.buffers += 1;
+        }
+    }
+
     /// The oldest unacknowledged segment.
     #[must_use]
     pub fn head(&self) -> Option<&Sent> {
@@ -126,6 +146,7 @@ impl Scoreboard {
 
     /// A new segment was sent.
     pub fn push(&mut self, sent: Sent) {
+        self.buffers += u32::from(sent.leads);
         self.segments.push_back(sent);
     }
 
@@ -172,7 +193,12 @@ impl Scoreboard {
                 progress.note(sent);
                 progress.delivered = before;
             }
+            let led = sent.leads;
             self.segments.pop_front();
+            if led {
+                self.buffers -= 1;
+                self.lead(0);
+            }
         }
         // A segment acknowledged in part keeps what is left.
         if let Some(sent) = self.segments.front_mut()
@@ -347,16 +373,20 @@ impl Scoreboard {
             self.retransmitted += 1;
         }
         self.repairs.push_back((sent.start, sent.order));
+        // It gets a packet buffer of its own.
+        self.lead(index);
+        self.lead(index + 1);
     }
 
     /// Cuts segment `index` so that its first part has `bytes` bytes.
     pub fn split(&mut self, index: usize, bytes: u64) {
         let Some(sent) = self.segments.get_mut(index) else { return };
-        let rest = Sent { start: sent.start + bytes, ..*sent };
+        let rest = Sent { start: sent.start + bytes, leads: true, ..*sent };
         if rest.start >= rest.end {
             return;
         }
         sent.end = rest.start;
+        self.buffers += 1;
         self.sacked += u32::from(rest.sacked);
         self.lost += u32::from(rest.lost);
         self.retransmitted += u32::from(rest.retransmitted);
@@ -392,6 +422,7 @@ impl Scoreboard {
             assert_eq!(self.sacked, count(|s| s.sacked), "sacked");
         }
         assert_eq!(self.lost, count(|s| s.lost), "lost");
+        assert_eq!(self.buffers, count(|s| s.leads), "packet buffers");
         assert_eq!(self.retransmitted, count(|s| s.retransmitted), "retransmitted");
         assert!(self.segments.iter().all(|s| !(s.sacked && s.lost)));
     }

@@ -158,7 +158,7 @@ impl Connection {
         {
             // A window that was taken back lets nothing but its first segment be repeated.
             let repeatable = tail.start < self.peer_edge || tail.start == self.una;
-            let new = self.next < self.queue.end() + u64::from(self.fin_asked) && self.send_new(output);
+            let new = self.next < self.queue.end() + u64::from(self.fin_asked) && self.send_new(0, output);
             if !new && repeatable {
                 self.send_again(self.board.out() as usize - 1, output);
             }
