@@ -313,7 +313,7 @@ pub struct GatewaySideRecord {
     pub site: String,
     /// The scenario's site that it stands before.
     pub before: String,
-    /// What it did: `link_bytes` (sent, framing included), `delivered_bytes` (of streams, known to have arrived),
+    /// What it did: `link_bytes` (sent, framing included), `delivered_bytes` (of streams, that arrived at the other),
     /// `packets_sent_again`, `compression_factor`, …
     pub measurements: Vec<Measurement>,
     /// What it said: seconds, text.

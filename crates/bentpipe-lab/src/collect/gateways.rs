@@ -62,14 +62,16 @@ fn gateway_record(case: &Case, pair: &Pair, left: &[LeftGateway; 2]) -> GatewayR
     let side = |side: usize| GatewaySideRecord {
         site: pair.sites[side].clone(),
         before: link.sites[side].clone(),
-        measurements: measurements(&left[side].figures, &left[side].notices),
+        measurements: measurements(&left[side], &left[1 - side].figures),
         notices: left[side].notices.lines(),
     };
     let settings = pair.settings.told().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     GatewayRecord { link: link.name.clone(), settings, sides: vec![side(0), side(1)] }
 }
 
-fn measurements(figures: &Figures, notices: &NoticeLog) -> Vec<Measurement> {
+/// `other`: what the other side did; only it knows what has arrived there.
+fn measurements(left: &LeftGateway, other: &Figures) -> Vec<Measurement> {
+    let LeftGateway { figures, notices } = left;
     let satellite = &figures.satellite;
     let count = |name, value: u64| (name, "1", value as f64);
     let bytes = |name, value: u64| (name, "B", value as f64);
@@ -88,7 +90,7 @@ fn measurements(figures: &Figures, notices: &NoticeLog) -> Vec<Measurement> {
         bytes("stream_bytes", figures.bytes_sent),
         ("compression_factor", "1", figures.compression_ratio()),
         bytes("link_bytes", satellite.link_bytes_sent),
-        bytes("delivered_bytes", satellite.delivered_bytes),
+        bytes("delivered_bytes", other.bytes_received),
         count("packets_sent", satellite.packets_sent),
         count("packets_sent_again", satellite.packets_lost),
         count("packets_received", satellite.packets_received),

@@ -212,7 +212,7 @@ fn meaning(name: &str) -> &'static str {
         "stream_bytes" => "what was taken, after compression",
         "compression_factor" => "how much shorter it made what it was given",
         "link_bytes" => "sent, framing included",
-        "delivered_bytes" => "of streams, known to have arrived",
+        "delivered_bytes" => "of streams, arrived at the other gateway",
         "rate" => "at the end",
         "held_down" => "1: the declared rate was too high at the end",
         "beside_packets" | "beside_bytes" => "went past the gateway",

@@ -604,7 +604,7 @@ impl Connection {
     /// Bytes that the program gave and the peer has not acknowledged.
     #[must_use]
     pub fn unacknowledged_bytes(&self) -> u64 {
-        self.unreleased()
+        self.held().bytes
     }
 
     /// The last measured delivery rate.
