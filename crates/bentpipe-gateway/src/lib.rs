@@ -1,6 +1,21 @@
 //! The accelerator: a pair of gateways that relay other sites' TCP connections over one warm connection between them.
 //!
 //! Pure: the gateway is a [`bentpipe_link::socket::Program`], told the time by whoever drives it. The way of a byte:
-//! a captured connection → relay → [`satellite`] → the link → the other gateway's [`satellite`] → its relay → the server.
+//! a captured connection → [`Gateway`] → [`satellite`] → the link → the other gateway's [`satellite`] → its [`Gateway`] →
+//! the server.
 
+mod asked;
+mod compression;
+pub mod config;
+pub mod figures;
+pub mod file;
+mod gateway;
+pub mod notice;
+mod relay;
 pub mod satellite;
+
+pub use config::{Compression, Fail, GatewayConfig, Interactive, Memory, Open};
+pub use figures::Figures;
+pub use file::GatewayFile;
+pub use gateway::Gateway;
+pub use notice::{Notice, Outcome, Server};

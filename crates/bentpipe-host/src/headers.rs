@@ -259,12 +259,12 @@ pub fn split_super_packet(frame: &[u8], mtu: usize, scratch: &mut Vec<u8>, mut e
 
 /// The Internet checksum (RFC 1071).
 #[derive(Default)]
-struct Sum {
+pub(crate) struct Sum {
     sum: u64,
 }
 
 impl Sum {
-    fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         let mut words = bytes.chunks_exact(2);
         for word in &mut words {
             self.sum += u64::from(u16::from_be_bytes([word[0], word[1]]));
@@ -274,7 +274,7 @@ impl Sum {
         }
     }
 
-    fn finish(mut self) -> u16 {
+    pub(crate) fn finish(mut self) -> u16 {
         while self.sum > 0xffff {
             self.sum = (self.sum & 0xffff) + (self.sum >> 16);
         }

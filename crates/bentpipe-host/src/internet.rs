@@ -268,7 +268,7 @@ fn route_hub(
     let mut netlink = Netlink::open()?;
     write_sysctl("net.ipv4.ip_forward", "1")?;
     netlink.add_rule(&Rule { priority: RULE_NEAR, table: MAIN_TABLE, not_default: true, ..Rule::default() })?;
-    netlink.add_local_default(TABLE_TCP)?;
+    netlink.add_local_default(TABLE_TCP, false)?;
     for way in ways {
         let table = add_exit(&mut netlink, way.terminal, None, Vec::new(), options)?;
         let rule = Rule { priority: RULE_TERMINAL, source: Some(way.address), table, ..Rule::default() };

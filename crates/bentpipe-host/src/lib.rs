@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod driver;
 pub mod emulation;
+pub mod gateway;
 pub mod headers;
 pub mod internet;
 mod internet_tcp;

@@ -53,7 +53,7 @@ pub fn acquire_privilege() -> Result<Privilege, NamespaceError> {
 }
 
 /// A scenario needs a few descriptors for each interface; many systems allow 1024 unless one asks for more.
-fn raise_descriptor_limit() {
+pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
@@ -70,9 +70,19 @@ fn enter_user_namespace(uid: u32, gid: u32) -> io::Result<()> {
     std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
 }
 
-fn effective_capabilities() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+/// The calling thread's effective capabilities, a bit each.
+pub(crate) fn effective_capabilities() -> u64 {
+    capabilities("CapEff:")
+}
+
+/// The calling thread's permitted capabilities, a bit each.
+pub(crate) fn permitted_capabilities() -> u64 {
+    capabilities("CapPrm:")
+}
+
+fn capabilities(which: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(which));
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }
 

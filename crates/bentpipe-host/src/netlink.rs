@@ -53,6 +53,10 @@ pub struct Rule {
     pub source: Option<Ipv4Addr>,
     /// Only TCP.
     pub only_tcp: bool,
+    /// Packets that carry this mark; `None`: all.
+    pub mark: Option<u32>,
+    /// Of IPv6, not IPv4.
+    pub ipv6: bool,
     /// The table.
     pub table: u32,
     /// Its default route does not count.
@@ -155,12 +159,14 @@ impl Netlink {
     }
 
     /// Sends what no other route of `table` names to this host itself, whatever its address.
-    pub fn add_local_default(&mut self, table: u32) -> io::Result<()> {
-        let mut message = RouteMessage::default();
-        message.header.scope = RouteScope::Host;
-        message.header.kind = RouteType::Local;
-        message.attributes.push(RouteAttribute::Oif(index_of("lo")?));
-        self.add_special_route(message, table)
+    pub fn add_local_default(&mut self, table: u32, ipv6: bool) -> io::Result<()> {
+        let message = local_default(table, ipv6)?;
+        self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Undoes [`Netlink::add_local_default`].
+    pub fn delete_local_default(&mut self, table: u32, ipv6: bool) -> io::Result<()> {
+        self.request(RouteNetlinkMessage::DelRoute(local_default(table, ipv6)?), 0)
     }
 
     /// Answers packets to a network as unreachable, where `table` has no longer prefix.
@@ -170,10 +176,6 @@ impl Netlink {
         message.header.scope = RouteScope::Universe;
         message.header.kind = RouteType::Unreachable;
         message.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(destination)));
-        self.add_special_route(message, table)
-    }
-
-    fn add_special_route(&mut self, mut message: RouteMessage, table: u32) -> io::Result<()> {
         message.header.address_family = AddressFamily::Inet;
         message.header.protocol = RouteProtocol::Static;
         message.attributes.push(RouteAttribute::Table(table));
@@ -182,22 +184,12 @@ impl Netlink {
 
     /// Adds a rule.
     pub fn add_rule(&mut self, rule: &Rule) -> io::Result<()> {
-        let mut message = RuleMessage::default();
-        message.header.family = AddressFamily::Inet;
-        message.header.action = RuleAction::ToTable;
-        message.attributes.push(RuleAttribute::Priority(rule.priority));
-        message.attributes.push(RuleAttribute::Table(rule.table));
-        if let Some(source) = rule.source {
-            message.header.src_len = 32;
-            message.attributes.push(RuleAttribute::Source(source.into()));
-        }
-        if rule.only_tcp {
-            message.attributes.push(RuleAttribute::IpProtocol(IpProtocol::Tcp));
-        }
-        if rule.not_default {
-            message.attributes.push(RuleAttribute::SuppressPrefixLen(0));
-        }
-        self.create(RouteNetlinkMessage::NewRule(message))
+        self.create(RouteNetlinkMessage::NewRule(rule_message(rule)))
+    }
+
+    /// Deletes a rule.
+    pub fn delete_rule(&mut self, rule: &Rule) -> io::Result<()> {
+        self.request(RouteNetlinkMessage::DelRule(rule_message(rule)), 0)
     }
 
     fn change_link(&mut self, device: &str, change: impl FnOnce(&mut LinkMessage)) -> io::Result<()> {
@@ -261,6 +253,39 @@ fn route_message(route: &Route) -> io::Result<RouteMessage> {
         message.attributes.push(RouteAttribute::Metrics(route.metrics.clone()));
     }
     Ok(message)
+}
+
+fn local_default(table: u32, ipv6: bool) -> io::Result<RouteMessage> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    message.header.scope = if ipv6 { RouteScope::Universe } else { RouteScope::Host };
+    message.header.kind = RouteType::Local;
+    message.header.protocol = RouteProtocol::Static;
+    message.attributes.push(RouteAttribute::Oif(index_of("lo")?));
+    message.attributes.push(RouteAttribute::Table(table));
+    Ok(message)
+}
+
+fn rule_message(rule: &Rule) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = if rule.ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    message.header.action = RuleAction::ToTable;
+    message.attributes.push(RuleAttribute::Priority(rule.priority));
+    message.attributes.push(RuleAttribute::Table(rule.table));
+    if let Some(source) = rule.source {
+        message.header.src_len = 32;
+        message.attributes.push(RuleAttribute::Source(source.into()));
+    }
+    if rule.only_tcp {
+        message.attributes.push(RuleAttribute::IpProtocol(IpProtocol::Tcp));
+    }
+    if let Some(mark) = rule.mark {
+        message.attributes.push(RuleAttribute::FwMark(mark));
+    }
+    if rule.not_default {
+        message.attributes.push(RuleAttribute::SuppressPrefixLen(0));
+    }
+    message
 }
 
 /// The number of a device in the calling thread's namespace.

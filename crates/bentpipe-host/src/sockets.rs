@@ -1,7 +1,9 @@
-//! Kernel sockets as the workloads see them: [`bentpipe_link::socket::Sockets`] over non-blocking descriptors, watched by
-//! an edge-triggered epoll.
+//! Kernel sockets as programs see them: [`bentpipe_link::socket::Sockets`] over non-blocking descriptors, watched by an
+//! edge-triggered epoll.
 
 use crate::clock::Clock;
+use crate::gateway::site::CaptureSite;
+use bentpipe_link::capture::Capture;
 use bentpipe_link::socket::{
     Connection, Received, ReceivedPattern, SocketError, SocketId, Sockets, count_wrong, fill_pattern,
 };
@@ -23,22 +25,46 @@ const PATTERN_CHUNK: usize = 256 << 10;
 pub struct ProgramSockets {
     /// Number of the program, the high half of epoll's data.
     program: u32,
-    open: BTreeMap<SocketId, Entry>,
+    pub(crate) open: BTreeMap<SocketId, Entry>,
     next: u32,
+    /// Those that changed since they were last asked for, each once.
+    pub(crate) changed: Vec<SocketId>,
+    /// What a gateway's site can do besides.
+    pub(crate) site: Option<Box<CaptureSite>>,
 }
 
-struct Entry {
-    socket: Socket,
+/// One socket.
+pub(crate) struct Entry {
+    /// `None`: the kernel has none yet (a client's handshake or a name's lookup is under way).
+    pub socket: Option<Socket>,
     /// The error that ended it, kept because the kernel tells it only once.
-    error: Option<SocketError>,
-    connected: bool,
+    pub error: Option<SocketError>,
+    pub connected: bool,
+    /// It stands in [`ProgramSockets::changed`].
+    pub changed: bool,
+    /// Of an answered request: its client and its server.
+    pub answers: Option<(SocketAddr, SocketAddr)>,
 }
 
 impl ProgramSockets {
     /// No sockets yet.
     #[must_use]
     pub fn new(program: u32) -> ProgramSockets {
-        ProgramSockets { program, open: BTreeMap::new(), next: 0 }
+        ProgramSockets { program, open: BTreeMap::new(), next: 0, changed: Vec::new(), site: None }
+    }
+
+    /// No sockets yet, at a gateway's site: these listen on IPv4 and IPv6, and connections are made for relaying.
+    pub(crate) fn at_gateway(program: u32, site: CaptureSite) -> ProgramSockets {
+        ProgramSockets { site: Some(Box::new(site)), ..ProgramSockets::new(program) }
+    }
+
+    /// Notes that a socket may have changed.
+    pub(crate) fn note_change(&mut self, id: SocketId) {
+        if let Some(entry) = self.open.get_mut(&id)
+            && !std::mem::replace(&mut entry.changed, true)
+        {
+            self.changed.push(id);
+        }
     }
 }
 
@@ -55,30 +81,108 @@ pub struct SocketsView<'a> {
 }
 
 impl SocketsView<'_> {
-    fn add(&mut self, socket: Socket, connected: bool) -> Result<SocketId, SocketError> {
-        let id = SocketId(self.own.next);
-        self.own.next += 1;
-        let data = epoll::EventData::new_u64(u64::from(self.own.program) << 32 | u64::from(id.0));
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        epoll::add(self.epoll, socket.as_fd(), data, flags).map_err(|e| error_of(&e.into()))?;
-        self.own.open.insert(id, Entry { socket, error: None, connected });
+    pub(crate) fn add(&mut self, socket: Socket, connected: bool) -> Result<SocketId, SocketError> {
+        let id = self.reserve();
+        self.attach(id, socket, connected).inspect_err(|_| self.close(id))?;
         Ok(id)
     }
 
-    fn entry(&mut self, id: SocketId) -> Result<&mut Entry, SocketError> {
+    /// A socket that the kernel does not have yet.
+    pub(crate) fn reserve(&mut self) -> SocketId {
+        let id = SocketId(self.own.next);
+        self.own.next = self.own.next.wrapping_add(1);
+        let entry = Entry { socket: None, error: None, connected: false, changed: false, answers: None };
+        self.own.open.insert(id, entry);
+        id
+    }
+
+    /// Puts the kernel's socket behind a reserved one.
+    pub(crate) fn attach(&mut self, id: SocketId, socket: Socket, connected: bool) -> Result<(), SocketError> {
+        let data = epoll::EventData::new_u64(u64::from(self.own.program) << 32 | u64::from(id.0));
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        epoll::add(self.epoll, socket.as_fd(), data, flags).map_err(|e| error_of(&e.into()))?;
+        let entry = self.own.open.get_mut(&id).ok_or(SocketError::Closed)?;
+        entry.socket = Some(socket);
+        entry.connected = connected;
+        Ok(())
+    }
+
+    pub(crate) fn entry(&mut self, id: SocketId) -> Result<&mut Entry, SocketError> {
         let entry = self.own.open.get_mut(&id).ok_or(SocketError::Closed)?;
         if entry.error.is_none()
-            && let Ok(Some(error)) = entry.socket.take_error()
+            && let Some(socket) = &entry.socket
+            && let Ok(Some(error)) = socket.take_error()
         {
             entry.error = Some(error_of(&error));
         }
         Ok(entry)
     }
+
+    fn remove(&mut self, socket: SocketId) {
+        if let Some(entry) = self.own.open.remove(&socket)
+            && let Some(site) = &mut self.own.site
+        {
+            site.closed(socket, entry.answers);
+        }
+    }
+
+    /// The kernel's socket behind `id`.
+    pub(crate) fn kernel(&mut self, id: SocketId) -> Result<&Socket, SocketError> {
+        self.own.open.get(&id).and_then(|entry| entry.socket.as_ref()).ok_or(SocketError::Closed)
+    }
+
+    /// A socket of the program's side: for any IPv4 address, or as its gateway's site says.
+    fn bound(&mut self, kind: Type, protocol: Protocol, port: u16) -> Result<Socket, SocketError> {
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        let address = self.own.site.as_ref().map_or(any, |site| site.address(port));
+        let socket = new_socket(Domain::for_address(address), kind, Some(protocol))?;
+        let bind = || {
+            if address.is_ipv6() {
+                socket.set_only_v6(false)?;
+            }
+            if kind == Type::STREAM {
+                socket.set_reuse_address(true)?;
+            }
+            socket.bind(&SockAddr::from(address))
+        };
+        bind().map(|()| socket).map_err(|e| error_of(&e))
+    }
+
+    /// At a gateway's site, a connection gets what relaying needs.
+    fn prepare(&mut self, socket: &Socket) {
+        if self.own.site.is_some() {
+            prepare_for_relay(socket, None);
+        }
+    }
+}
+
+/// What a relayed connection needs: bytes go on as they come, urgent ones in their place (RFC 6093 §3.2), a peer that has
+/// vanished is noticed in the end (the kernel's keep-alive), and packets carry the DSCP of `traffic_class`; the ECN bits are
+/// TCP's own. Lingering for no time makes the kernel send a reset when this process dies, not the end of a stream that
+/// was cut short; [`Sockets::close`] takes it back.
+pub(crate) fn prepare_for_relay(socket: &Socket, traffic_class: Option<u8>) {
+    const DSCP: u8 = 0xfc;
+    // None of these is vital: a socket that has ended meanwhile refuses them.
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_out_of_band_inline(true);
+    let _ = socket.set_keepalive(true);
+    let _ = socket.set_linger(Some(std::time::Duration::ZERO));
+    let class = u32::from(traffic_class.unwrap_or(0) & DSCP);
+    if class != 0 {
+        // An IPv6 socket may carry IPv4.
+        let _ = socket.set_tclass_v6(class);
+        let _ = socket.set_tos_v4(class);
+    }
+}
+
+/// The IPv4 address inside an IPv4-mapped one (RFC 4291 §2.5.5.2).
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 impl Entry {
     /// Notes a failed call; `None` when it would only have blocked.
-    fn failed(&mut self, error: &io::Error) -> Option<SocketError> {
+    pub(crate) fn failed(&mut self, error: &io::Error) -> Option<SocketError> {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => None,
             io::ErrorKind::NotConnected if !self.connected => None,
@@ -87,7 +191,7 @@ impl Entry {
     }
 }
 
-fn error_of(error: &io::Error) -> SocketError {
+pub(crate) fn error_of(error: &io::Error) -> SocketError {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED) => SocketError::Refused,
         Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED) => SocketError::Reset,
@@ -100,7 +204,7 @@ fn error_of(error: &io::Error) -> SocketError {
     }
 }
 
-fn new_socket(domain: Domain, kind: Type, protocol: Option<Protocol>) -> Result<Socket, SocketError> {
+pub(crate) fn new_socket(domain: Domain, kind: Type, protocol: Option<Protocol>) -> Result<Socket, SocketError> {
     Socket::new(domain, kind.nonblocking().cloexec(), protocol).map_err(|e| error_of(&e))
 }
 
@@ -113,6 +217,7 @@ fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
 impl Sockets for SocketsView<'_> {
     fn connect(&mut self, to: SocketAddr) -> Result<SocketId, SocketError> {
         let socket = new_socket(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+        self.prepare(&socket);
         match socket.connect(&SockAddr::from(to)) {
             Ok(()) => self.add(socket, true),
             Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => self.add(socket, false),
@@ -126,26 +231,23 @@ impl Sockets for SocketsView<'_> {
             return Err(error);
         }
         if !entry.connected {
-            entry.connected = entry.socket.peer_addr().is_ok();
+            entry.connected = entry.socket.as_ref().is_some_and(|socket| socket.peer_addr().is_ok());
         }
         Ok(if entry.connected { Connection::Open } else { Connection::Opening })
     }
 
     fn listen(&mut self, port: u16) -> Result<SocketId, SocketError> {
-        let socket = new_socket(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
-        let listen = || {
-            socket.set_reuse_address(true)?;
-            socket.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))))?;
-            socket.listen(BACKLOG)
-        };
-        listen().map_err(|e| error_of(&e))?;
+        let socket = self.bound(Type::STREAM, Protocol::TCP, port)?;
+        socket.listen(BACKLOG).map_err(|e| error_of(&e))?;
         self.add(socket, true)
     }
 
     fn accept(&mut self, listener: SocketId) -> Result<Option<SocketId>, SocketError> {
-        let accepted = self.entry(listener)?.socket.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
-        match accepted {
-            Ok((socket, _)) => self.add(socket, true).map(Some),
+        match self.kernel(listener)?.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+            Ok((socket, _)) => {
+                self.prepare(&socket);
+                self.add(socket, true).map(Some)
+            }
             // A connection that ended before it was taken is no fault of the listener.
             Err(error)
                 if matches!(
@@ -160,18 +262,25 @@ impl Sockets for SocketsView<'_> {
     }
 
     fn local_address(&mut self, socket: SocketId) -> Result<SocketAddr, SocketError> {
-        let address = self.entry(socket)?.socket.local_addr().map_err(|e| error_of(&e))?;
-        address.as_socket().ok_or(SocketError::Closed)
+        if let Some((_, server)) = self.entry(socket)?.answers {
+            return Ok(server);
+        }
+        let address = self.kernel(socket)?.local_addr().map_err(|e| error_of(&e))?;
+        address.as_socket().map(canonical).ok_or(SocketError::Closed)
     }
 
     fn peer_address(&mut self, socket: SocketId) -> Result<SocketAddr, SocketError> {
-        let address = self.entry(socket)?.socket.peer_addr().map_err(|e| error_of(&e))?;
-        address.as_socket().ok_or(SocketError::Closed)
+        if let Some((client, _)) = self.entry(socket)?.answers {
+            return Ok(client);
+        }
+        let address = self.kernel(socket)?.peer_addr().map_err(|e| error_of(&e))?;
+        address.as_socket().map(canonical).ok_or(SocketError::Closed)
     }
 
     fn send(&mut self, socket: SocketId, data: &[u8]) -> Result<usize, SocketError> {
         let entry = self.entry(socket)?;
-        match entry.socket.send_with_flags(data, libc::MSG_NOSIGNAL) {
+        let Some(kernel) = &entry.socket else { return entry.error.map_or(Ok(0), Err) };
+        match kernel.send_with_flags(data, libc::MSG_NOSIGNAL) {
             Ok(n) => Ok(n),
             Err(error) => entry.failed(&error).map_or(Ok(0), Err),
         }
@@ -202,7 +311,8 @@ impl Sockets for SocketsView<'_> {
     fn receive(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Received, SocketError> {
         // An error does not hide what arrived before it: ask the socket first.
         let entry = self.own.open.get_mut(&socket).ok_or(SocketError::Closed)?;
-        match (entry.socket.recv(as_uninit(into)), entry.error) {
+        let Some(kernel) = &entry.socket else { return entry.error.map_or(Ok(Received::Nothing), Err) };
+        match (kernel.recv(as_uninit(into)), entry.error) {
             (Ok(n), _) if n > 0 => Ok(Received::Bytes(n)),
             (_, Some(error)) => Err(error),
             (Ok(_), None) => Ok(Received::End),
@@ -232,33 +342,46 @@ impl Sockets for SocketsView<'_> {
     }
 
     fn finish(&mut self, socket: SocketId) {
-        if let Some(entry) = self.own.open.get(&socket) {
+        if let Ok(kernel) = self.kernel(socket) {
             // Fails only when the connection is gone already, which receive() tells.
-            let _ = entry.socket.shutdown(std::net::Shutdown::Write);
+            let _ = kernel.shutdown(std::net::Shutdown::Write);
         }
     }
 
     fn close(&mut self, socket: SocketId) {
-        self.own.open.remove(&socket);
+        if self.own.site.is_some()
+            && let Ok(kernel) = self.kernel(socket)
+        {
+            let _ = kernel.set_linger(None);
+        }
+        self.remove(socket);
     }
 
     fn abort(&mut self, socket: SocketId) {
-        if let Some(entry) = self.own.open.remove(&socket) {
+        if let Ok(kernel) = self.kernel(socket) {
             // Lingering for no time makes close() send a reset.
-            let _ = entry.socket.set_linger(Some(std::time::Duration::ZERO));
+            let _ = kernel.set_linger(Some(std::time::Duration::ZERO));
         }
+        self.remove(socket);
     }
 
     fn open_datagram(&mut self, port: u16) -> Result<SocketId, SocketError> {
-        let socket = new_socket(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
-        let address = SockAddr::from(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
-        socket.bind(&address).map_err(|e| error_of(&e))?;
+        let socket = self.bound(Type::DGRAM, Protocol::UDP, port)?;
+        if let Some(site) = &self.own.site {
+            site.prepare_pair(&socket);
+        }
         self.add(socket, true)
     }
 
     fn send_to(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<bool, SocketError> {
+        let both_families = self.own.site.as_ref().is_some_and(|site| site.ipv6);
+        let to = match to {
+            SocketAddr::V4(v4) if both_families => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
+            _ => to,
+        };
         let entry = self.entry(socket)?;
-        match entry.socket.send_to_with_flags(data, &SockAddr::from(to), libc::MSG_NOSIGNAL) {
+        let Some(kernel) = &entry.socket else { return Err(SocketError::Closed) };
+        match kernel.send_to_with_flags(data, &SockAddr::from(to), libc::MSG_NOSIGNAL) {
             Ok(_) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => Ok(false),
             Err(error) => entry.failed(&error).map_or(Ok(false), Err),
@@ -267,8 +390,9 @@ impl Sockets for SocketsView<'_> {
 
     fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, SocketError> {
         let entry = self.entry(socket)?;
-        match entry.socket.recv_from(as_uninit(into)) {
-            Ok((n, from)) => Ok(from.as_socket().map(|from| (n, from))),
+        let Some(kernel) = &entry.socket else { return Err(SocketError::Closed) };
+        match kernel.recv_from(as_uninit(into)) {
+            Ok((n, from)) => Ok(from.as_socket().map(|from| (n, canonical(from)))),
             Err(error) => entry.failed(&error).map_or(Ok(None), Err),
         }
     }
@@ -304,8 +428,9 @@ impl Sockets for SocketsView<'_> {
     ) -> Result<Option<(u16, usize, Instant)>, SocketError> {
         let clock = self.clock;
         let entry = self.entry(socket)?;
+        let Some(kernel) = &entry.socket else { return Err(SocketError::Closed) };
         loop {
-            let (header, n, stamp) = match receive_stamped(&entry.socket, into) {
+            let (header, n, stamp) = match receive_stamped(kernel, into) {
                 Ok(received) => received,
                 Err(error) => return entry.failed(&error).map_or(Ok(None), Err),
             };
@@ -315,6 +440,10 @@ impl Sockets for SocketsView<'_> {
                 return Ok(Some((u16::from_be_bytes([header[6], header[7]]), n, at)));
             }
         }
+    }
+
+    fn capture(&mut self) -> Option<&mut dyn Capture> {
+        self.own.site.is_some().then_some(self as &mut dyn Capture)
     }
 }
 

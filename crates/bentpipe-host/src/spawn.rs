@@ -255,7 +255,7 @@ fn start_program(privilege: Privilege, place: &Place, spec: &CommandSpec, overla
                 private_mounts(&overlay)?;
             }
             if privilege == Privilege::UserNamespace {
-                keep_rights(rights)?;
+                keep_capabilities(rights.iter().fold(0, |bits, cap| bits | 1 << cap))?;
             }
             Ok(())
         });
@@ -289,11 +289,8 @@ const PROGRAM_RIGHTS: &[u32] = &[10, 12, 13];
 /// A helper must also enter its site and may shut itself in: CAP_SYS_ADMIN, over our own user namespace only.
 const HELPER_RIGHTS: &[u32] = &[10, 12, 13, 21];
 
-/// Without root: lets the program keep these rights, and no others, through exec.
-///
-/// # Safety
-/// Between fork and exec.
-unsafe fn keep_rights(kept: &[u32]) -> io::Result<()> {
+/// Keeps these capabilities of the calling thread, a bit each, and no others, also through exec.
+pub(crate) fn keep_capabilities(bits: u32) -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     #[repr(C)]
     struct Header {
@@ -307,14 +304,13 @@ unsafe fn keep_rights(kept: &[u32]) -> io::Result<()> {
         permitted: u32,
         inheritable: u32,
     }
-    let bits = kept.iter().fold(0, |bits, cap| bits | 1 << cap);
     let header = Header { version: VERSION_3, pid: 0 };
     let low = Data { effective: bits, permitted: bits, inheritable: bits };
     let data = [low, Data { effective: 0, permitted: 0, inheritable: 0 }];
     // SAFETY: both structures have the kernel's layout and live through the calls.
     unsafe {
         check(libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) as i32)?;
-        for &cap in kept {
+        for cap in (0..u32::BITS).filter(|cap| bits & (1 << cap) != 0) {
             let (raise, cap) = (libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong, libc::c_ulong::from(cap));
             check(libc::prctl(libc::PR_CAP_AMBIENT, raise, cap, 0 as libc::c_ulong, 0 as libc::c_ulong))?;
         }

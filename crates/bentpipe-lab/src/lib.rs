@@ -2,6 +2,7 @@
 
 mod collect;
 pub mod live;
+mod pair;
 pub mod parity;
 pub mod predict;
 pub mod record;

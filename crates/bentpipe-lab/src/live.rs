@@ -2,6 +2,7 @@
 
 mod collect;
 mod commands;
+mod gateways;
 
 use crate::collect::workloads::EndedCommand;
 use crate::record::{CaseRecord, Machine, Record};
@@ -18,6 +19,7 @@ use bentpipe_link::problem::{KeyProblem, Problem};
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::topology::Plan;
 use commands::{RunningCommand, check_program};
+use gateways::Pairs;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -45,6 +47,14 @@ pub enum LiveError {
     #[error("cannot start the workloads of {site}: {source}")]
     Site {
         /// The site.
+        site: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A gateway could not be started.
+    #[error("cannot start the gateway {site}: {source}")]
+    Gateway {
+        /// Its site.
         site: String,
         /// Why.
         source: io::Error,
@@ -115,6 +125,7 @@ struct CaseRun<'a> {
     // Dropped in this order: programs end before the network they use.
     schedule: Schedule<'a, LiveWorld>,
     samplers: Vec<(String, TcpSampler)>,
+    gateways: Pairs,
     world: LiveWorld,
     notes: Vec<String>,
 }
@@ -136,7 +147,7 @@ impl<'a> CaseRun<'a> {
         let setup = Setup {
             links: case.network_links(),
             roles: case.network_roles(),
-            tcp: case.tcp.clone(),
+            tcp: case.network_tcp(),
             seed: scenario.seed,
             capture: options.capture_directory.as_ref().map(|dir| dir.join(case.capture_name(number))),
             resolver: None,
@@ -152,14 +163,18 @@ impl<'a> CaseRun<'a> {
                 Err(error) => notes.push(format!("no samples of the TCP state of {}: {error}", plan.name)),
             }
         }
+        let gateways = Pairs::start(case, scenario.seed, &emulation)
+            .map_err(|(site, source)| LiveError::Gateway { site, source })?;
         let mut world = LiveWorld { drivers: BTreeMap::new(), emulation, next_progress: Instant::ZERO };
         let schedule = Schedule::start(case, scenario.seed, false, &mut world)?;
-        Ok(CaseRun { case, schedule, samplers, world, notes })
+        Ok(CaseRun { case, schedule, samplers, gateways, world, notes })
     }
 
     fn finish(mut self) -> CaseRecord {
         let Ended { workloads, notes } = self.schedule.finish(&mut self.world);
         self.notes.extend(notes);
+        let (left, remarks) = self.gateways.finish();
+        self.notes.extend(remarks);
         let LiveWorld { drivers, emulation, .. } = self.world;
         drop(drivers);
         let samples = self.samplers.into_iter().map(|(site, sampler)| (site, sampler.finish())).collect();
@@ -173,6 +188,7 @@ impl<'a> CaseRun<'a> {
             samples,
             outcome,
             workloads,
+            left,
             notes: self.notes,
         })
     }

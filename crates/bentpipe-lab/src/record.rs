@@ -84,6 +84,13 @@ pub struct CaseRecord {
     /// TCP connections as seen on the wire at the sites' ports.
     #[serde(default)]
     pub flows: Vec<FlowRecord>,
+    /// With `--compare gateway`: the name of the scenario's case that this is half of. The half without gateways comes
+    /// first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compared: Option<String>,
+    /// Gateway pairs that stood in the network.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<GatewayRecord>,
     /// Things a reader must know (an assumption, a substitution, whose TCP faced the link).
     #[serde(default)]
     pub notes: Vec<String>,
@@ -286,6 +293,32 @@ pub struct CircuitRecord {
     pub currency: Option<String>,
     /// State changes: (seconds, `setting up: LES`, `up`, `down`, `lost`).
     pub changes: Vec<(f64, String)>,
+}
+
+/// A pair of gateways on a link.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GatewayRecord {
+    /// The link's name in the scenario.
+    pub link: String,
+    /// What both were told: key and value.
+    pub settings: Vec<(String, String)>,
+    /// The hub's side, then the terminal's.
+    pub sides: Vec<GatewaySideRecord>,
+}
+
+/// One gateway.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GatewaySideRecord {
+    /// The gateway's own site.
+    pub site: String,
+    /// The scenario's site that it stands before.
+    pub before: String,
+    /// What it did: `link_bytes` (sent, framing included), `delivered_bytes` (of streams, that arrived at the other),
+    /// `packets_sent_again`, `compression_factor`, …
+    pub measurements: Vec<Measurement>,
+    /// What it said: seconds, text.
+    #[serde(default)]
+    pub notices: Vec<(f64, String)>,
 }
 
 /// How late packets left, wall time minus model time, in seconds.

@@ -3,25 +3,28 @@
 //! Two runs of the same scenario leave the same record, byte for byte.
 
 mod capture;
+mod resident;
 mod samples;
 mod world;
 
 #[cfg(test)]
 mod tests;
 
+use crate::collect::gateways;
 use crate::collect::links::link_record;
 use crate::collect::tcp::{self, AskedSetting, SeenFlow};
 use crate::record::{CaseRecord, Record, Setting, Validity};
 use crate::scenario::workload::{Program, ServiceProgram};
 use crate::scenario::{Case, Scenario};
 use crate::schedule::{Ended, Progress, Schedule, empty_record, run_cases};
-use bentpipe_apps::report::App;
+use bentpipe_gateway::satellite::quic::SetupError;
 use bentpipe_link::flow::FlowFacts;
 use bentpipe_link::problem::{KeyProblem, Problem};
 use bentpipe_link::stack::TcpConfig;
 use bentpipe_link::topology::Plan;
 use bentpipe_sim::network::{ConnectionView, Halt, Network, NetworkError, Setup};
 use capture::Capture;
+use resident::{Pairs, Resident};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -48,6 +51,9 @@ pub enum SimulatedError {
     /// The capture could not be created.
     #[error("cannot write {0}: {1}")]
     Capture(PathBuf, io::Error),
+    /// A gateway could not be made.
+    #[error("cannot start a gateway: {0}")]
+    Gateway(#[from] SetupError),
     /// Only real hosts have programs.
     #[error("cannot run {command:?}: only a live run can")]
     Command {
@@ -72,7 +78,7 @@ pub fn check(scenario: &Scenario, skip_live: bool) -> Result<Vec<String>, Proble
                 left_out.push(what);
             }
         }
-        Network::<Box<dyn App>>::new(&setup(scenario, case)).map_err(|error| place(scenario, case, error))?;
+        Network::<Resident>::new(&setup(scenario, case)).map_err(|error| place(scenario, case, error))?;
     }
     Ok(left_out)
 }
@@ -117,7 +123,7 @@ fn run_case(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(f64, Vec<String>, usize),
 ) -> Result<CaseRecord, SimulatedError> {
-    let mut network: Network<Box<dyn App>> = Network::new(&setup(scenario, case))?;
+    let mut network: Network<Resident> = Network::new(&setup(scenario, case))?;
     let path = options.capture_directory.as_ref().map(|folder| folder.join(case.capture_name(number)));
     let capture = match &path {
         None => None,
@@ -128,6 +134,7 @@ fn run_case(
             Some((path, capture))
         }
     };
+    let pairs = Pairs::start(case, scenario.seed, &mut network)?;
     let mut world = VirtualWorld::new(network);
     let mut schedule = Schedule::start(case, scenario.seed, options.skip_live, &mut world)?;
     schedule.drive(&mut world, stop, progress);
@@ -151,6 +158,8 @@ fn run_case(
             .map(|Command { what, .. }| format!("left out: {what}, a command, which only a live run can run"));
         notes.extend(left_out);
     }
+    let left = pairs.left(&network);
+    notes.extend(gateways::early_workloads(case, &left, &workloads));
     let connections = Connections::of(&network);
     let links = case.links.iter().zip(network.links()).zip(&link_samples);
     Ok(CaseRecord {
@@ -164,12 +173,14 @@ fn run_case(
         lateness: None,
         tcp_samples,
         flows: tcp::flows(connections.seen()),
+        compared: case.compared.clone(),
+        gateways: gateways::gateway_records(case, &left),
         notes,
     })
 }
 
 fn setup(scenario: &Scenario, case: &Case) -> Setup {
-    Setup { links: case.network_links(), roles: case.network_roles(), tcp: case.tcp.clone(), seed: scenario.seed }
+    Setup { links: case.network_links(), roles: case.network_roles(), tcp: case.network_tcp(), seed: scenario.seed }
 }
 
 /// A command that a case would run.
@@ -204,7 +215,7 @@ struct Connections {
 }
 
 impl Connections {
-    fn of(network: &Network<Box<dyn App>>) -> Connections {
+    fn of(network: &Network<Resident>) -> Connections {
         let sites = network.plan().sites.iter().enumerate();
         let views = sites
             .flat_map(|(number, site)| network.connections(number).into_iter().map(|view| (site.name.clone(), view)));

@@ -1,6 +1,7 @@
 //! The virtual clock: sites and links, and a time that jumps from one event to the next.
 
 use crate::host::Host;
+use crate::host::capture::GatewayPlace;
 use crate::host::ip::Ip;
 use crate::tcp::settings::Settings;
 use bentpipe_link::config::LinkConfig;
@@ -16,6 +17,7 @@ use bentpipe_link::topology::{LinkSpec, Plan, PlanError, Role};
 use bentpipe_link::units::BitRate;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// What to simulate.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +49,11 @@ pub enum NetworkError {
         message: String,
     },
 }
+
+/// A gateway was to stand between a site and a link that has no end there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the gateway's site is not at the link")]
+pub struct NotAtLink;
 
 /// A program of a site.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -173,6 +180,18 @@ impl<P: Program> Network<P> {
         let number = self.hosts[site].start(self.now, program);
         self.drain(site);
         ProgramId { site, number }
+    }
+
+    /// Starts the gateway of a site (one at most), which sees what others send towards link number `link`; it is polled
+    /// at once.
+    pub fn start_gateway(&mut self, site: usize, link: usize, program: P) -> Result<ProgramId, NotAtLink> {
+        let interface = self.attached[site].iter().position(|(at, _)| *at == link).ok_or(NotAtLink)?;
+        let address = |number: usize| Some((self.plan.sites[number].name.clone(), self.plan.address(number)?));
+        let names = Arc::new((0..self.plan.sites.len()).filter_map(address).collect());
+        let place = GatewayPlace { link: interface, names };
+        let number = self.hosts[site].start_gateway(self.now, program, place);
+        self.drain(site);
+        Ok(ProgramId { site, number })
     }
 
     /// A program that runs.

@@ -175,6 +175,10 @@ pub struct RunArguments {
     /// Simulate in virtual time instead of moving real packets
     #[arg(long = "virtual")]
     pub virtual_time: bool,
+    /// Run every case twice, without and with a gateway pair, and show both side by side. The pair is the one that [gateways]
+    /// describes, or one with the usual settings on the link with the longest round trip
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub compare: Option<Compare>,
     /// With --virtual: leave out commands, which only a live run can run
     #[arg(long, requires = "virtual_time")]
     pub skip_live: bool,
@@ -190,6 +194,13 @@ pub struct RunArguments {
     /// Only check the scenario
     #[arg(long)]
     pub check: bool,
+}
+
+/// What a run compares
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Compare {
+    /// Without and with a gateway pair
+    Gateway,
 }
 
 /// Run a scenario in virtual time over a grid of settings and several seeds

@@ -1,5 +1,6 @@
 //! From what a live case left to its record.
 
+use crate::collect::gateways::{self, LeftGateway};
 use crate::collect::links::link_record;
 use crate::collect::tcp::{self, AskedSetting, SeenFlow, TcpPoint};
 use crate::record::{CaseRecord, Lateness, Setting, TcpFlowSamples, Validity, WorkloadRecord};
@@ -22,17 +23,23 @@ pub struct Collected<'a> {
     pub samples: Vec<(String, Vec<SampledConnection>)>,
     pub outcome: EmulationOutcome,
     pub workloads: Vec<WorkloadRecord>,
+    /// What each pair's gateways left.
+    pub left: Vec<[LeftGateway; 2]>,
     pub notes: Vec<String>,
 }
 
 /// The record of a case.
 pub fn case_record(collected: Collected<'_>) -> CaseRecord {
-    let Collected { case, plan, held, samples, outcome, workloads, mut notes } = collected;
+    let Collected { case, plan, held, samples, outcome, workloads, left, mut notes } = collected;
     let end = outcome.pump.end;
+    let gateways = gateways::gateway_records(case, &left);
+    notes.extend(gateways::early_workloads(case, &left, &workloads));
     let lateness = lateness(case, &outcome);
     let validity = validity(&lateness, outcome.pump.send_failures);
     let flows = tcp::flows(seen_flows(&plan, &outcome.pump.links));
-    let settings = plan.sites.iter().zip(held).flat_map(|(site, held)| settings(&plan, &site.name, held, &outcome));
+    // What the file asked of its sites; gateways have no settings of their own.
+    let asked = plan.sites.iter().zip(held).filter(|(site, _)| case.tcp.contains_key(&site.name));
+    let settings = asked.flat_map(|(site, held)| settings(&plan, &site.name, held, &outcome));
     let settings = settings.collect();
     let links = case.links.iter().zip(&outcome.pump.links);
     let links = links.map(|(used, left)| link_record(used, &left.link, &left.samples, end)).collect();
@@ -71,6 +78,8 @@ pub fn case_record(collected: Collected<'_>) -> CaseRecord {
             .flat_map(|(host, flows)| flows.into_iter().map(move |flow| tcp_flow(&host, &flow)))
             .collect(),
         flows,
+        compared: case.compared.clone(),
+        gateways,
         notes,
     }
 }

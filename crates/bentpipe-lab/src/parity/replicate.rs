@@ -35,7 +35,7 @@ pub fn replicate(file: &str, text: &str, copies: usize, seed: u64) -> Result<Sce
     let mut laid = Table::new();
     for (key, value) in &table {
         match (key.as_str(), value) {
-            ("links" | "hosts", Value::Table(items)) => {
+            ("links" | "hosts" | "gateways", Value::Table(items)) => {
                 let copied = (1..=copies).flat_map(|copy| {
                     items.iter().map(move |(name, item)| (format!("{name}-{copy}"), renamed(item, copy)))
                 });
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "title = 'x'\nseed = 3\n[links.sat]\nkind = 'acts-t1'\nbetween = ['hub', 'pc']\n\
-                        [hosts.hub.tcp]\nsack = false\n\
+                        [hosts.hub.tcp]\nsack = false\n[gateways.sat]\n\
                         [[workloads]]\nname = 'image'\napp = 'bulk'\nclient = 'pc'\nserver = 'hub'\nbytes = '1 kB'\n\
                         [[workloads]]\napp = 'ping'\nclient = 'pc'\nserver = 'hub'\n";
 
@@ -104,6 +104,8 @@ mod tests {
         let case = &scenario.cases[0];
         let links: Vec<_> = case.links.iter().map(|link| (link.name.as_str(), link.sites.join(" "))).collect();
         assert_eq!(links, [("sat-1", "hub-1 pc-1".to_owned()), ("sat-2", "hub-2 pc-2".to_owned())]);
+        let gateways: Vec<_> = case.pairs.iter().flat_map(|pair| &pair.sites).cloned().collect();
+        assert_eq!(gateways, ["hub-1-gateway", "pc-1-gateway", "hub-2-gateway", "pc-2-gateway"]);
         let workloads: Vec<_> = case.workloads.iter().map(|w| format!("{}: {}", w.name, w.client)).collect();
         assert_eq!(workloads.len(), 4);
         assert_eq!(workloads[0], "image 1: pc-1");

@@ -23,6 +23,42 @@ pub fn sample() -> Record {
     }
 }
 
+/// The 64 KiB case without and with a gateway pair, as `--compare gateway` leaves them.
+pub fn gateway_sample() -> Record {
+    let mut record = sample();
+    let mut without = case("without gateway", 65_536, 6.94, 0.000_187);
+    let mut with = case("with gateway", 65_536, 1.73, 0.000_201);
+    for half in [&mut without, &mut with] {
+        half.compared = Some(record.title.clone());
+        half.workloads.iter_mut().for_each(|w| w.measurements.retain(|m| m.name != "rtt_max"));
+    }
+    without.workloads[2].status = "failed".into();
+    without.workloads[2].measurements.clear();
+    let side = |site: &str, before: &str, bytes: f64| GatewaySideRecord {
+        site: site.into(),
+        before: before.into(),
+        measurements: vec![
+            measurement("connected_after", "s", 1.12),
+            measurement("relayed", "1", 3.0),
+            measurement("compression_factor", "1", 1.04),
+            measurement("link_bytes", "B", bytes * 1.047),
+            measurement("delivered_bytes", "B", bytes),
+            measurement("packets_sent", "1", 406.0),
+            measurement("packets_sent_again", "1", 3.0),
+            measurement("rate", "bit/s", 4e6),
+        ],
+        notices: vec![(1.12, "connected to the other gateway".into())],
+    };
+    with.notes.clear();
+    with.gateways = vec![GatewayRecord {
+        link: "sat".into(),
+        settings: vec![("open".into(), "answered".into()), ("hold".into(), "5 min".into())],
+        sides: vec![side("hub-gateway", "hub", 541_200.0), side("clinic-gateway", "clinic", 0.0)],
+    }];
+    record.cases = vec![without, with];
+    record
+}
+
 /// One case: 512 KiB take `seconds` to arrive.
 pub fn case(name: &str, window: u64, seconds: f64, p99: f64) -> CaseRecord {
     let rate = 524_288.0 * 8.0 / seconds;
@@ -65,6 +101,8 @@ pub fn case(name: &str, window: u64, seconds: f64, p99: f64) -> CaseRecord {
             flow("hub", "10.0.0.1:80 → 10.0.1.1:45122", 29_200, 369, 526_000),
             flow("clinic", "10.0.1.1:45122 → 10.0.0.1:80", window, 1, 84),
         ],
+        compared: None,
+        gateways: vec![],
         notes: vec!["TCP of the hub's kernel faced the link; no gateway was in use.".into()],
     }
 }

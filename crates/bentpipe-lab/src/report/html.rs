@@ -2,9 +2,9 @@
 //! through that.
 
 use super::charts::{self, Chart};
-use super::quantity;
 use super::sections::{self, Cell, Section, Table};
 use super::summary::{Row, Summary, Tone, summarise};
+use super::{gateways, quantity};
 use crate::record::Record;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -22,6 +22,7 @@ struct View {
     reasons: Vec<String>,
     paragraph: String,
     summary: Option<Table>,
+    gateways: Option<Table>,
     compared: Option<Compared>,
     cases: Vec<CaseView>,
     scenario_file: String,
@@ -100,6 +101,7 @@ fn view(record: &Record) -> View {
         reasons: summary.reasons.clone(),
         paragraph: summary.paragraph.clone(),
         summary: summary_table(&summary),
+        gateways: gateways::compared_table(&gateways::compared(record)),
         compared: (several && (compared.table.is_some() || !compared.charts.is_empty())).then_some(compared),
         cases: cases.collect(),
         scenario_file: record.scenario_file.clone(),
@@ -148,6 +150,9 @@ fn run_again(record: &Record) -> String {
     let mut command = "bentpipe run".to_string();
     if record.mode == "virtual" {
         command.push_str(" --virtual");
+    }
+    if record.cases.iter().any(|case| case.compared.is_some()) {
+        command.push_str(" --compare gateway");
     }
     if !record.left_out.is_empty() {
         command.push_str(" --skip-live");

@@ -4,6 +4,7 @@
 //! `text` only lay it out. Everything shown comes from the record, and all of it is treated as hostile text.
 
 mod charts;
+mod gateways;
 mod html;
 pub mod quantity;
 mod sections;

@@ -1,8 +1,8 @@
 //! The sections of a case and the tables in them, laid out for any reader.
 
 use super::charts::{self, Chart};
-use super::quantity;
 use super::summary::{Tone, main_measurement, workload_label, workload_verdict, written};
+use super::{gateways, quantity};
 use crate::record::{CaseRecord, Counters, DirectionRecord, Lateness, LinkRecord, Record, TcpFlowSamples};
 use serde::Serialize;
 
@@ -80,7 +80,7 @@ impl Cell {
         Cell { text: text.into(), tone: class(tone), ..Cell::default() }
     }
     /// Set to the right.
-    fn end(self) -> Cell {
+    pub fn end(self) -> Cell {
         Cell { class: "end", ..self }
     }
     fn sub(self, sub: impl Into<String>) -> Cell {
@@ -100,7 +100,8 @@ pub fn class(tone: Tone) -> &'static str {
 
 /// The sections of a case that have something to show.
 pub fn of_case(case: &CaseRecord, id: &str, simulated: bool) -> Vec<Section> {
-    let mut sections = vec![users(case, id), links(case, id), circuits(case), tcp(case, id, simulated)];
+    let mut sections = vec![users(case, id), links(case, id), circuits(case), gateways::section(case)];
+    sections.push(tcp(case, id, simulated));
     sections.extend(case.lateness.as_ref().map(timing));
     sections.push(outputs(case));
     sections.push(Section { title: "Notes".into(), texts: case.notes.clone(), ..Section::default() });

@@ -1,7 +1,7 @@
 //! Tests of the report as a whole.
 
 use super::charts::{self, LINES_MAX, Line, POINTS_MAX};
-use super::fixture::sample;
+use super::fixture::{gateway_sample, sample};
 use super::{html, text};
 use crate::record::*;
 use serde_json::Value;
@@ -19,7 +19,9 @@ fn hostile() -> Record {
             _ => {}
         }
     }
-    let mut value = serde_json::to_value(broken_sample()).unwrap();
+    let mut broken = broken_sample();
+    broken.cases.extend(gateway_sample().cases);
+    let mut value = serde_json::to_value(broken).unwrap();
     poison(&mut value);
     serde_json::from_value(value).unwrap()
 }
@@ -320,6 +322,31 @@ fn text_is_coloured_only_when_asked() {
 fn the_terminal_page_of_the_sample() {
     let page = text(&sample(), 100, false);
     assert_eq!(page, include_str!("sample.txt"), "golden: see report/sample.txt");
+}
+
+#[test]
+fn the_terminal_page_of_a_comparison() {
+    let page = text(&gateway_sample(), 100, false);
+    assert_eq!(page, include_str!("compared.txt"), "golden: see report/compared.txt");
+    for width in [40, 60] {
+        let page = text(&gateway_sample(), width, false);
+        assert!(page.lines().all(|line| line.chars().count() <= width), "{page}");
+    }
+}
+
+#[test]
+fn a_comparison_stands_side_by_side_on_the_page() {
+    let page = html(&gateway_sample());
+    for part in [
+        "Without and with the gateway pair",
+        "With ÷ without",
+        "Gateway pair on sat",
+        "connected to the other gateway",
+        "--compare gateway",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!html(&sample()).contains("With ÷ without"));
 }
 
 /// `BENTPIPE_SAMPLE_REPORT=/tmp/report.html cargo test -p bentpipe-lab sample` leaves the page to look at.

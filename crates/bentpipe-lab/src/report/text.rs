@@ -1,5 +1,6 @@
 //! The report as text for a terminal.
 
+use super::gateways::{self, Compared};
 use super::quantity;
 use super::sections::{overhead, printable};
 use super::summary::{Row, Summary, Tone, summarise};
@@ -12,6 +13,7 @@ pub fn render(record: &Record, width: usize, colour: bool) -> String {
     page.verdict(&summary);
     page.blank();
     page.table(&summary);
+    page.compared(&gateways::compared(record));
     page.wrapped(&summary.paragraph, "", "", Style::Plain);
     for case in &record.cases {
         page.blank();
@@ -111,6 +113,54 @@ impl Page {
         self.blank();
     }
 
+    /// Each measurement without and with gateways.
+    fn compared(&mut self, rows: &[Compared]) {
+        if rows.is_empty() {
+            return;
+        }
+        let heads = ["CASE", "WORKLOAD", "MEASUREMENT", "WITHOUT", "WITH", "WITH/WITHOUT"];
+        let mut lines = vec![(heads.map(str::to_owned), Style::Bold)];
+        for row in rows {
+            let ratio = if row.ratio.is_empty() { "–".to_owned() } else { row.ratio.clone() };
+            let cells = [&row.case, &row.workload, &row.measurement, &row.without, &row.with, &ratio];
+            lines.push((cells.map(|cell| one_line(cell)), Style::Tone(row.tone)));
+        }
+        let first = usize::from(rows.iter().all(|row| row.case.is_empty()));
+        let widest = |i: usize| lines.iter().map(|(cells, _)| columns(&cells[i])).max().unwrap_or(0);
+        let mut widths: Vec<usize> = (0..heads.len()).map(widest).collect();
+        // Names give way where the figures would not fit.
+        while widths[first..].iter().map(|width| width + GAP).sum::<usize>() > self.width + GAP {
+            let Some(longest) = (first..3).filter(|i| widths[*i] > NAME_LEAST).max_by_key(|i| widths[*i]) else {
+                break;
+            };
+            widths[longest] -= 1;
+        }
+        for (cells, style) in &lines {
+            let mut used = 0;
+            for i in first..heads.len() {
+                let gap = if i == first { 0 } else { GAP };
+                let room = widths[i].min(self.width.saturating_sub(used + gap));
+                if room == 0 {
+                    break;
+                }
+                let text = cut(&cells[i], room);
+                let pad = " ".repeat(room - columns(&text));
+                let last = i + 1 == heads.len();
+                self.out.push_str(&" ".repeat(gap));
+                if i > 2 {
+                    self.out.push_str(&pad);
+                }
+                self.styled(&text, if last || *style == Style::Bold { *style } else { Style::Plain });
+                if i <= 2 {
+                    self.out.push_str(&pad);
+                }
+                used += gap + room;
+            }
+            self.out.push('\n');
+        }
+        self.blank();
+    }
+
     fn row(&mut self, shown: &[&Column], widths: &[usize], cells: &[String], style: Style, last: Style) {
         let mut used = 0;
         for (i, cell) in cells.iter().enumerate() {
@@ -156,6 +206,9 @@ impl Page {
                 );
                 self.wrapped(&line, "  ", "    ", Style::Plain);
             }
+        }
+        for line in case.gateways.iter().flat_map(gateways::lines) {
+            self.wrapped(&line, "  ", "    ", Style::Plain);
         }
         for setting in case.settings.iter().filter(|setting| setting.broken) {
             let seen = setting.seen.as_deref().unwrap_or("nothing");
@@ -312,6 +365,8 @@ const COLUMNS: &[Column] = &[
 /// The first of [`COLUMNS`] to go, and the first that goes only when cutting does not help.
 const GOES_MAX: u8 = 5;
 const CUT_BEFORE: u8 = 3;
+/// A name in the table of [`Page::compared`] is not cut below this.
+const NAME_LEAST: usize = 8;
 /// Columns between two columns of the table.
 const GAP: usize = 2;
 /// A terminal that claims to be narrower is not believed.

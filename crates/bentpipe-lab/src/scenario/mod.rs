@@ -2,6 +2,7 @@
 //!
 //! [`text`] is the file as written, [`workload`] what its programs are; here both become [`Scenario`], case by case.
 
+pub mod gateway;
 mod text;
 pub mod workload;
 
@@ -11,6 +12,7 @@ use bentpipe_link::problem::{KeyProblem, Problem, read, syntax_problem};
 use bentpipe_link::stack::TcpConfig;
 use bentpipe_link::time::Duration;
 use bentpipe_link::topology;
+use gateway::Pair;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use text::{CaseText, HostText, RoleText, ScenarioText};
@@ -39,8 +41,12 @@ pub struct Scenario {
 pub struct Case {
     /// Its name; the scenario's title when the file lists no cases.
     pub name: String,
+    /// With `--compare gateway`: the name of the case that this one is half of.
+    pub compared: Option<String>,
     /// Links in the order of the file.
     pub links: Vec<LinkUse>,
+    /// Gateway pairs, in the order of their links.
+    pub pairs: Vec<Pair>,
     /// Roles that the file states.
     pub roles: BTreeMap<String, Role>,
     /// TCP settings of every site.
@@ -164,6 +170,7 @@ impl Case {
                 tcp.insert((*site).to_owned(), TcpConfig::from_table(Table::new())?);
             }
         }
+        let pairs = gateway::pairs(text.gateways.iter(), &links, &roles)?;
         let mut services = Vec::new();
         for (i, service) in text.services.iter().enumerate() {
             let under = |p: KeyProblem| p.under(&format!("services.{i}"));
@@ -189,27 +196,55 @@ impl Case {
             p99: limits.p99.unwrap_or(usual.p99),
             worst: limits.worst.unwrap_or(usual.worst),
         });
-        Ok(Case { name: name.to_owned(), links, roles, tcp, services, workloads, duration: text.duration, lateness })
+        Ok(Case {
+            name: name.to_owned(),
+            compared: None,
+            links,
+            pairs,
+            roles,
+            tcp,
+            services,
+            workloads,
+            duration: text.duration,
+            lateness,
+        })
     }
 }
 
 impl Case {
-    /// Its links as a network is made of them.
+    /// Its links as a network is made of them: those of the file in their order, then those of gateway pairs.
     #[must_use]
     pub fn network_links(&self) -> Vec<(topology::LinkSpec, LinkConfig)> {
+        let mut links = self.links.clone();
+        for pair in &self.pairs {
+            let lans = pair.lan_links(&links[pair.link]);
+            links[pair.link].sites = pair.sites.to_vec();
+            links.extend(lans);
+        }
         let spec = |link: &LinkUse| topology::LinkSpec {
             name: link.name.clone(),
             sites: link.sites.clone(),
             carries_ethernet: link.config.carries_ethernet,
             mtu: link.config.mtu,
         };
-        self.links.iter().map(|link| (spec(link), link.config.clone())).collect()
+        links.iter().map(|link| (spec(link), link.config.clone())).collect()
     }
 
     /// The roles that its file states, as a network is made of them.
     #[must_use]
     pub fn network_roles(&self) -> BTreeMap<String, topology::Role> {
         self.roles.iter().map(|(site, role)| (site.clone(), (*role).into())).collect()
+    }
+
+    /// TCP settings of every site of the network; those of gateways have a modern host's ("linux").
+    #[must_use]
+    pub fn network_tcp(&self) -> BTreeMap<String, TcpConfig> {
+        let mut tcp = self.tcp.clone();
+        for site in self.pairs.iter().flat_map(|pair| &pair.sites) {
+            let usual = TcpConfig::from_table(Table::new());
+            tcp.insert(site.clone(), usual.unwrap_or_else(|_| unreachable!("the usual preset is fine")));
+        }
+        tcp
     }
 
     /// A file name for its capture; `number` counts the scenario's cases from 0.

@@ -84,6 +84,106 @@ fn each_mistake_is_named_with_its_line() {
     }
 }
 
+/// [`GOOD`] with a pair on its link.
+fn with_gateway(keys: &str) -> String {
+    GOOD.replace("[hosts.clinic.tcp]", &format!("[gateways.sat]\n{keys}\n[hosts.clinic.tcp]"))
+}
+
+#[test]
+fn a_gateway_pair_stands_between_the_sites_and_the_link() {
+    let text = with_gateway("open = 'early'\nhold = '2 min'\nrate = '1 Mbit/s'\nforward = { rate = 'measured' }");
+    let scenario = Scenario::parse("x.toml", &text, &[]).unwrap();
+    let case = &scenario.cases[0];
+    let links = case.network_links();
+    let shape: Vec<String> = links.iter().map(|(spec, _)| format!("{}: {}", spec.name, spec.sites.join(" "))).collect();
+    assert_eq!(
+        shape,
+        ["sat: hub-gateway clinic-gateway", "sat-hub-lan: hub hub-gateway", "sat-clinic-lan: clinic clinic-gateway"]
+    );
+    let specs: Vec<topology::LinkSpec> = links.into_iter().map(|(spec, _)| spec).collect();
+    let plan = topology::Plan::new(&specs, &case.network_roles()).unwrap();
+    for (from, to) in [("hub", "clinic"), ("clinic", "hub")] {
+        let site = &plan.sites[plan.site(from).unwrap()];
+        let far = plan.sites[plan.site(to).unwrap()].interfaces[0].segment;
+        assert!(site.routes.iter().any(|route| route.network == topology::network(far)), "{from} reaches {to}");
+    }
+    let tcp = case.network_tcp();
+    assert_eq!(tcp["clinic"].preset.as_deref(), Some("windows-95"));
+    assert_eq!(tcp["clinic-gateway"].preset.as_deref(), Some("linux"));
+    let [pair] = &case.pairs[..] else { panic!("one pair") };
+    let config = [0, 1].map(|side| pair.config(side, &case.links[0], &plan));
+    assert_eq!(config[0].satellite.rate, None);
+    assert_eq!(config[1].satellite.rate, Some(bentpipe_link::units::BitRate::from_bps(1_000_000)));
+    assert_eq!(config[1].satellite.hold, Duration::from_secs(120));
+    assert_eq!(config[0].open, bentpipe_gateway::Open::Early);
+    let hub = plan.address(plan.site("hub-gateway").unwrap()).unwrap();
+    let bentpipe_gateway::satellite::Side::Terminal(at) = config[1].satellite.side else { panic!("a terminal") };
+    assert_eq!((at.ip(), at.port()), (hub.into(), config[0].local_port));
+    // The file's own sites and names stay what they are.
+    assert_eq!(case.links[0].sites, ["hub", "clinic"]);
+}
+
+#[test]
+fn two_pairs_at_one_site_have_names_of_their_own() {
+    let text = "title = 'x'\n[links.a]\nkind = 'geo-two-way'\nbetween = ['hub', 'ship']\n\
+        [links.b]\nkind = 'leo'\nbetween = ['hub', 'hub-gateway']\n[gateways.a]\n[gateways.b]\n";
+    let scenario = Scenario::parse("x.toml", text, &[]).unwrap();
+    let names: Vec<&str> = scenario.cases[0].pairs.iter().flat_map(|pair| &pair.sites).map(String::as_str).collect();
+    assert_eq!(names, ["hub-gateway-2", "ship-gateway", "hub-gateway-3", "hub-gateway-gateway"]);
+}
+
+#[test]
+fn each_mistake_of_a_gateway_is_named_with_its_line() {
+    let bad: &[(&str, &[&str])] = &[
+        ("opne = 'early'", &["x.toml:11", "gateways.sat.opne", "open"]),
+        ("open = 'soon'", &["x.toml:11", "gateways.sat.open", "early"]),
+        ("fail = 'shut'", &["x.toml:11", "gateways.sat.fail", "closed"]),
+        ("compression = 'on'", &["x.toml:11", "gateways.sat.compression", "off"]),
+        ("hold = '1 ms'", &["x.toml:11", "gateways.sat.hold", "out of range"]),
+        ("rate = 'fast'", &["x.toml:11", "gateways.sat.rate", "measured"]),
+        ("rate = '0 bit/s'", &["x.toml:11", "gateways.sat.rate", "measured"]),
+        ("return = { rate = '1' }", &["x.toml:11", "gateways.sat.return.rate", "measured"]),
+        ("memory = { total = '1 B' }", &["x.toml:11", "gateways.sat.memory.total", "or more"]),
+    ];
+    for (keys, expected) in bad {
+        let problem = Scenario::parse("x.toml", &with_gateway(keys), &[]).unwrap_err().to_string();
+        for part in *expected {
+            assert!(problem.contains(part), "{keys:?}: {problem:?} lacks {part:?}");
+        }
+    }
+    let told = |text: &str| Scenario::parse("x.toml", text, &[]).unwrap_err().to_string();
+    let other = with_gateway("").replace("[gateways.sat]", "[gateways.moon]");
+    assert!(told(&other).contains("there is no link \"moon\"; allowed: sat"), "{}", told(&other));
+    let broadcast = with_gateway("").replace("\"clinic\"]", "\"clinic\", \"ship\"]");
+    assert!(told(&broadcast).contains("x.toml:10: gateways.sat: link sat joins 3 sites"), "{}", told(&broadcast));
+    let ethernet = with_gateway("").replace("rate = \"2 Mbit/s\"", "carries = 'ethernet'");
+    assert!(told(&ethernet).contains("carries Ethernet"), "{}", told(&ethernet));
+}
+
+#[test]
+fn a_comparison_runs_every_case_twice() {
+    let parse = |text: &str| Scenario::parse("x.toml", text, &[]).unwrap();
+    let names = |scenario: &Scenario| -> Vec<String> { scenario.cases.iter().map(|case| case.name.clone()).collect() };
+    let compared = parse(&with_gateway("open = 'early'")).compare_gateway().unwrap();
+    let expected = ["8 KB, without gateway", "8 KB, with gateway", "64 KB, without gateway", "64 KB, with gateway"];
+    assert_eq!(names(&compared), expected);
+    for (number, case) in compared.cases.iter().enumerate() {
+        assert_eq!(case.pairs.len(), number % 2);
+        assert_eq!(case.compared.as_deref(), Some(["8 KB", "64 KB"][number / 2]));
+    }
+    assert_eq!(compared.cases[1].pairs[0].settings.open, bentpipe_gateway::Open::Early);
+    // Without [gateways]: on the link with the longest round trip.
+    let plain = "title = 'x'\n[links.lan]\nkind = 'lan'\nbetween = ['pc', 'hub']\n\
+        [links.sat]\nkind = 'geo-two-way'\nbetween = ['hub', 'ship']\n";
+    let compared = parse(plain).compare_gateway().unwrap();
+    assert_eq!(names(&compared), ["without gateway", "with gateway"]);
+    assert_eq!(compared.cases[1].pairs[0].lans[1], "sat-ship-lan");
+    assert_eq!(compared.cases[1].pairs[0].settings, gateway::Settings::default());
+    let bridged = format!("{plain}carries = 'ethernet'\n").replace("[links.sat]", "carries = 'ethernet'\n[links.sat]");
+    let told = parse(&bridged).compare_gateway().unwrap_err().to_string();
+    assert!(told.contains("no link can have a gateway pair: link lan carries Ethernet"), "{told}");
+}
+
 #[test]
 fn bad_overrides_name_themselves() {
     for (over, part) in [

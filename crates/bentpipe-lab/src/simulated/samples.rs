@@ -139,7 +139,6 @@ fn thin<T>(samples: &mut Vec<T>, every: Duration, at: impl Fn(&T) -> Instant) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_apps::report::App;
     use bentpipe_link::flow::FlowFacts;
     use bentpipe_link::units::BitRate;
 
@@ -165,7 +164,7 @@ mod tests {
         let scenario = "title = 'x'\n[links.sat]\nkind = 'lan'\nbetween = ['a', 'b']\n";
         let scenario = crate::scenario::Scenario::parse("x", scenario, &[]).unwrap();
         let setup = super::super::setup(&scenario, &scenario.cases[0]);
-        let mut network: Network<Box<dyn App>> = Network::new(&setup).unwrap();
+        let mut network: Network<super::super::resident::Resident> = Network::new(&setup).unwrap();
         let mut samples = Samples::new(&network);
         let end = Instant::ZERO + Duration::from_secs(3_600);
         while network.now() < end {

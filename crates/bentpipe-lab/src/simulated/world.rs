@@ -1,10 +1,12 @@
 //! Simulated sites and a clock that jumps.
 
 use super::SimulatedError;
+use super::resident::Resident;
 use super::samples::Samples;
 use crate::collect::workloads::EndedCommand;
 use crate::schedule::{Advance, World};
 use bentpipe_apps::report::{App, Report};
+use bentpipe_link::socket::Program;
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::topology::Plan;
 use bentpipe_sim::network::{Halt, Network, ProgramId};
@@ -17,13 +19,13 @@ const PROGRESS_EVERY: std::time::Duration = std::time::Duration::from_millis(250
 
 /// A simulated network under way.
 pub struct VirtualWorld {
-    pub network: Network<Box<dyn App>>,
+    pub network: Network<Resident>,
     pub samples: Samples,
     progress_told: Option<std::time::Instant>,
 }
 
 impl VirtualWorld {
-    pub fn new(network: Network<Box<dyn App>>) -> VirtualWorld {
+    pub fn new(network: Network<Resident>) -> VirtualWorld {
         let samples = Samples::new(&network);
         VirtualWorld { network, samples, progress_told: None }
     }
@@ -49,7 +51,7 @@ impl World for VirtualWorld {
     }
 
     fn start_app(&mut self, site: usize, app: Box<dyn App>) -> Result<ProgramId, SimulatedError> {
-        Ok(self.network.start(site, app))
+        Ok(self.network.start(site, Resident::App(app)))
     }
 
     fn has_ended(&mut self, app: &mut ProgramId) -> bool {
@@ -57,11 +59,11 @@ impl World for VirtualWorld {
     }
 
     fn report(&self, app: &ProgramId) -> Option<Report> {
-        Some(self.network.program(*app)?.report(self.network.now()))
+        self.network.program(*app)?.report(self.network.now())
     }
 
     fn stop_app(&mut self, app: ProgramId) -> Option<Report> {
-        Some(self.network.stop(app)?.report(self.network.now()))
+        self.network.stop(app)?.report(self.network.now())
     }
 
     fn start_command(&mut self, _site: usize, argv: &[String]) -> Result<Infallible, SimulatedError> {

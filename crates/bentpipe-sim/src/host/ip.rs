@@ -26,6 +26,7 @@ pub struct Ip {
     /// Bridge: at which interface an address was seen.
     seen: BTreeMap<[u8; 6], usize>,
     asking: Option<Instant>,
+    shows_passing: bool,
 }
 
 /// One interface.
@@ -64,6 +65,8 @@ pub enum Up {
     Datagram(Box<Datagram>),
     /// The site's own packet could not be delivered; as [`Body::Unreachable`] would tell.
     Unreachable(Datagram),
+    /// For somebody else, at a site whose gateway sees it first ([`Ip::show_passing`]): the interface it came in at.
+    Passing(usize, Box<Datagram>),
 }
 
 /// Questions before a neighbour counts as absent, their interval, and packets that wait for the answer (Linux:
@@ -105,7 +108,18 @@ impl Ip {
             next_packet: 0,
             seen: BTreeMap::new(),
             asking: None,
+            shows_passing: false,
         }
+    }
+
+    /// From now on, packets for others are handed up instead of forwarded; [`Ip::forward`] forwards them.
+    pub fn show_passing(&mut self) {
+        self.shows_passing = true;
+    }
+
+    /// The interface towards `destination`.
+    pub fn way(&mut self, destination: Ipv4Addr) -> Option<usize> {
+        self.route(destination).map(|(interface, _)| interface)
     }
 
     /// Whether `address` is this site's.
@@ -169,12 +183,15 @@ impl Ip {
         if self.interfaces[interface].address == Some(datagram.destination) || self.is_own(datagram.destination) {
             return self.reassemble(now, datagram).map(Up::Datagram);
         }
+        if self.shows_passing {
+            return Some(Up::Passing(interface, datagram));
+        }
         self.forward(now, interface, *datagram);
         None
     }
 
     /// A packet for somebody else (RFC 1812 §5.2).
-    fn forward(&mut self, now: Instant, from: usize, mut datagram: Datagram) {
+    pub fn forward(&mut self, now: Instant, from: usize, mut datagram: Datagram) {
         if self.role != Role::Router || datagram.ttl <= 1 {
             return;
         }

@@ -4,6 +4,7 @@
 //! [`crate::tcp`] → news for a program, which works its [`sockets`] at once. What that sends leaves in
 //! [`Node::poll_transmit`].
 
+pub mod capture;
 pub mod ip;
 mod sockets;
 mod stack;
@@ -15,6 +16,7 @@ use bentpipe_link::packet::Packet;
 use bentpipe_link::seed::Seed;
 use bentpipe_link::socket::Program;
 use bentpipe_link::time::Instant;
+use capture::{Gateway, GatewayPlace};
 use ip::Ip;
 use sockets::{SocketTable, View};
 use stack::Stack;
@@ -55,6 +57,13 @@ impl<P: Program> Host<P> {
             news: Vec::new(),
             became_done: false,
         }
+    }
+
+    /// Starts the gateway of this site, which has no other; it is polled at once.
+    pub fn start_gateway(&mut self, now: Instant, program: P, place: GatewayPlace) -> u32 {
+        self.stack.gateway = Some(Box::new(Gateway::new(self.programs.len() as u32, place)));
+        self.stack.ip.show_passing();
+        self.start(now, program)
     }
 
     /// Starts a program; it is polled at once.

@@ -2,6 +2,7 @@
 
 use super::stack::{Listener, Stack};
 use crate::tcp::Output;
+use bentpipe_link::capture::Capture;
 use bentpipe_link::datagram::{Body, Payload};
 use bentpipe_link::socket::{Connection as Progress, Received, ReceivedPattern, SocketError, SocketId, Sockets};
 use bentpipe_link::time::Instant;
@@ -16,8 +17,9 @@ pub struct SocketTable {
     touched: Vec<usize>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Socket {
+/// What a socket stands for: a connection's number, a port, an identifier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Socket {
     Tcp(usize),
     Listener(u16),
     Datagram(u16),
@@ -72,9 +74,34 @@ impl View<'_> {
         }
     }
 
+    /// A number for a socket; the gateway is told of what it stands for.
+    pub(super) fn add(&mut self, socket: Socket) -> SocketId {
+        let id = self.table.add(socket);
+        if self.is_gateway()
+            && let Some(gateway) = &mut self.stack.gateway
+        {
+            gateway.sockets.insert(socket, id);
+        }
+        id
+    }
+
+    fn remove(&mut self, id: SocketId, socket: Socket) {
+        self.table.sockets[id.0 as usize] = None;
+        if self.is_gateway()
+            && let Some(gateway) = &mut self.stack.gateway
+        {
+            gateway.sockets.remove(&socket);
+        }
+    }
+
     fn connection(&mut self, socket: SocketId) -> Result<&mut crate::tcp::Connection, SocketError> {
         let number = self.table.tcp(socket)?;
         self.stack.connections[number].as_mut().map(|slot| &mut slot.connection).ok_or(SocketError::Closed)
+    }
+
+    /// The connection, to look at.
+    pub(super) fn connection_of(&mut self, socket: SocketId) -> Option<&crate::tcp::Connection> {
+        View::connection(self, socket).ok().map(|connection| &*connection)
     }
 
     /// The connection, which the caller is about to work on.
@@ -87,7 +114,7 @@ impl View<'_> {
     }
 }
 
-fn v4(address: SocketAddr) -> Result<SocketAddrV4, SocketError> {
+pub(super) fn v4(address: SocketAddr) -> Result<SocketAddrV4, SocketError> {
     match address {
         SocketAddr::V4(address) => Ok(address),
         SocketAddr::V6(_) => Err(SocketError::Unreachable),
@@ -97,7 +124,7 @@ fn v4(address: SocketAddr) -> Result<SocketAddrV4, SocketError> {
 impl Sockets for View<'_> {
     fn connect(&mut self, to: SocketAddr) -> Result<SocketId, SocketError> {
         let number = self.stack.connect(self.now, self.program, v4(to)?)?;
-        Ok(self.table.add(Socket::Tcp(number)))
+        Ok(self.add(Socket::Tcp(number)))
     }
 
     fn connection(&mut self, socket: SocketId) -> Result<Progress, SocketError> {
@@ -113,7 +140,7 @@ impl Sockets for View<'_> {
             return Err(SocketError::AddressInUse);
         }
         self.stack.listeners.insert(port, Listener { owner: self.program, ready: VecDeque::new() });
-        Ok(self.table.add(Socket::Listener(port)))
+        Ok(self.add(Socket::Listener(port)))
     }
 
     fn accept(&mut self, listener: SocketId) -> Result<Option<SocketId>, SocketError> {
@@ -123,7 +150,7 @@ impl Sockets for View<'_> {
             if let Some(slot) = self.stack.connections[number].as_mut()
                 && slot.owner == Some(self.program)
             {
-                return Ok(Some(self.table.add(Socket::Tcp(number))));
+                return Ok(Some(self.add(Socket::Tcp(number))));
             }
         }
         Ok(None)
@@ -206,7 +233,7 @@ impl Sockets for View<'_> {
 
     fn close(&mut self, socket: SocketId) {
         let Ok(kind) = self.table.get(socket) else { return };
-        self.table.sockets[socket.0 as usize] = None;
+        self.remove(socket, kind);
         match kind {
             Socket::Tcp(number) => {
                 self.stack.with(self.now, number, |connection, output| {
@@ -232,13 +259,13 @@ impl Sockets for View<'_> {
 
     fn abort(&mut self, socket: SocketId) {
         let Ok(number) = self.table.tcp(socket) else { return self.close(socket) };
-        self.table.sockets[socket.0 as usize] = None;
+        self.remove(socket, Socket::Tcp(number));
         self.stack.with(self.now, number, |connection, output| connection.abort(output));
     }
 
     fn open_datagram(&mut self, port: u16) -> Result<SocketId, SocketError> {
         let port = self.stack.open_datagram(self.program, port)?;
-        Ok(self.table.add(Socket::Datagram(port)))
+        Ok(self.add(Socket::Datagram(port)))
     }
 
     fn send_to(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<bool, SocketError> {
@@ -258,7 +285,7 @@ impl Sockets for View<'_> {
 
     fn open_echo(&mut self) -> Result<SocketId, SocketError> {
         let identifier = self.stack.open_echo(self.program);
-        Ok(self.table.add(Socket::Echo(identifier)))
+        Ok(self.add(Socket::Echo(identifier)))
     }
 
     fn send_echo(&mut self, socket: SocketId, to: IpAddr, sequence: u16, data: &[u8]) -> Result<bool, SocketError> {
@@ -279,5 +306,9 @@ impl Sockets for View<'_> {
             into[..count].copy_from_slice(&data[..count]);
             (sequence, data.len(), at)
         }))
+    }
+
+    fn capture(&mut self) -> Option<&mut dyn Capture> {
+        if self.is_gateway() { Some(self) } else { None }
     }
 }

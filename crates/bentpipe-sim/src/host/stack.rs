@@ -1,6 +1,8 @@
 //! A site's transport: TCP connections and listeners, datagram sockets, echo.
 
+use super::capture::Gateway;
 use super::ip::{Ip, Up};
+use super::sockets::Socket;
 use crate::tcp::settings::Settings;
 use crate::tcp::{Connection, Ends, Output, State};
 use bentpipe_link::datagram::{Body, Datagram, Payload, Segment, flag};
@@ -37,6 +39,8 @@ pub struct Stack {
     pub(super) news: Vec<u32>,
     /// Connections that are over, for the record.
     pub(super) ended: Vec<Connection>,
+    /// What the site's gateway sees besides, if there is one.
+    pub(super) gateway: Option<Box<Gateway>>,
 }
 
 /// A connection and whose it is.
@@ -96,6 +100,7 @@ impl Stack {
             timers: BinaryHeap::new(),
             news: Vec::new(),
             ended: Vec::new(),
+            gateway: None,
         }
     }
 
@@ -104,6 +109,7 @@ impl Stack {
         match up {
             Up::Datagram(datagram) => self.datagram(now, *datagram),
             Up::Unreachable(datagram) => self.undeliverable(now, &datagram),
+            Up::Passing(interface, datagram) => self.passing(now, interface, *datagram),
         }
     }
 
@@ -117,7 +123,7 @@ impl Stack {
                         socket.waiting_bytes += data.len();
                         socket.waiting.push_back((SocketAddrV4::new(source, source_port), data));
                         let owner = socket.owner;
-                        self.news.push(owner);
+                        self.tell(owner, Socket::Datagram(destination_port));
                     }
                 }
                 None => {
@@ -223,7 +229,7 @@ impl Stack {
     }
 
     /// RFC 9293 §3.10.7.1: a reset for a segment that belongs to no connection.
-    fn reset(&mut self, local: SocketAddrV4, remote: SocketAddrV4, segment: &Segment) {
+    pub(super) fn reset(&mut self, local: SocketAddrV4, remote: SocketAddrV4, segment: &Segment) {
         if segment.has(flag::RST) {
             return;
         }
@@ -250,7 +256,7 @@ impl Stack {
     }
 
     /// What a new connection between these ends needs; `None`: there is no way there.
-    fn ends(&mut self, now: Instant, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Ends> {
+    pub(super) fn ends(&mut self, now: Instant, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Ends> {
         let (_, mtu) = self.ip.source_for(*remote.ip())?;
         // Told apart by the ends and the time of their meeting, so that one connection shifts no other's (RFC 6528 §3 makes
         // a first sequence number of the same two).
@@ -287,7 +293,7 @@ impl Stack {
         Ok(number)
     }
 
-    fn pick_port(&mut self, address: Ipv4Addr, remote: SocketAddrV4) -> Option<SocketAddrV4> {
+    pub(super) fn pick_port(&mut self, address: Ipv4Addr, remote: SocketAddrV4) -> Option<SocketAddrV4> {
         for _ in PORTS_PICKED {
             let port = self.next_port;
             self.next_port = if port == *PORTS_PICKED.end() { *PORTS_PICKED.start() } else { port + 1 };
@@ -365,11 +371,17 @@ impl Stack {
                         if let Some(listener) = self.listeners.get_mut(&port) {
                             listener.ready.push_back(number);
                             slot.owner = Some(listener.owner);
+                            if let Some(gateway) = &mut self.gateway {
+                                gateway.note(listener.owner, Socket::Listener(port));
+                            }
                         }
                     }
                 }
             }
             self.news.extend(slot.owner);
+            if let (Some(gateway), Some(owner)) = (&mut self.gateway, slot.owner) {
+                gateway.note(owner, Socket::Tcp(number));
+            }
         }
         if let Some(at) = slot.connection.next_wake()
             && at < slot.scheduled
@@ -392,6 +404,9 @@ impl Stack {
         }
         if let Some(owner) = slot.owner {
             self.news.push(owner);
+        }
+        if let Some(gateway) = &mut self.gateway {
+            gateway.forget(ends);
         }
         self.ended.push(slot.connection);
         self.free.push(number);
@@ -427,7 +442,10 @@ impl Stack {
 
     /// Hands what the transport made to the IP layer; what is for this site itself comes straight back.
     pub fn send_out(&mut self, now: Instant) {
-        while let Some(datagram) = self.out.pop_front() {
+        while let Some(mut datagram) = self.out.pop_front() {
+            if let Some(gateway) = &self.gateway {
+                gateway.mark(&mut datagram);
+            }
             let up = if self.ip.is_own(datagram.destination) {
                 Some(Up::Datagram(Box::new(datagram)))
             } else {
@@ -436,6 +454,46 @@ impl Stack {
             if let Some(up) = up {
                 self.take_up(now, up);
             }
+        }
+    }
+
+    /// Whether there is a connection between these ends, ours first.
+    pub(super) fn has_connection(&self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
+        self.index.contains_key(&(local, remote))
+    }
+
+    /// Frees these ends, ours first, if what has them is over (RFC 9293 §3.6.1).
+    pub(super) fn make_way(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Result<(), SocketError> {
+        let Some(number) = self.index.get(&(local, remote)).copied() else { return Ok(()) };
+        let old = self.connections[number].as_ref().map(|slot| &slot.connection);
+        if old.is_some_and(|old| !matches!(old.state(), State::TimeWait | State::Closed)) {
+            return Err(SocketError::AddressInUse);
+        }
+        let released = old.is_some_and(Connection::is_released);
+        self.index.swap_remove(&(local, remote));
+        if released {
+            self.forget(number);
+        }
+        Ok(())
+    }
+
+    /// Takes in a connection of program `owner` that was made elsewhere.
+    pub(super) fn take_in(&mut self, connection: Connection, owner: u32) -> usize {
+        let number = self.add(connection, Some(owner), None);
+        self.settle(number);
+        number
+    }
+
+    /// Where a connection that is made elsewhere puts its packets.
+    pub(super) fn output(&mut self) -> &mut VecDeque<Datagram> {
+        &mut self.out
+    }
+
+    /// Tells a program of news about one of its sockets.
+    fn tell(&mut self, owner: u32, socket: Socket) {
+        self.news.push(owner);
+        if let Some(gateway) = &mut self.gateway {
+            gateway.note(owner, socket);
         }
     }
 

@@ -601,6 +601,12 @@ impl Connection {
         self.board.out()
     }
 
+    /// Bytes that the program gave and the peer has not acknowledged.
+    #[must_use]
+    pub fn unacknowledged_bytes(&self) -> u64 {
+        self.held().bytes
+    }
+
     /// The last measured delivery rate.
     #[must_use]
     pub fn delivery_rate(&self) -> BitRate {

@@ -1,7 +1,7 @@
 //! Runs a scenario, live or in virtual time.
 
 use super::BadInput;
-use crate::cli::RunArguments;
+use crate::cli::{Compare, RunArguments};
 use crate::files::write_whole;
 use crate::{stop, terminal};
 use anyhow::Context;
@@ -25,7 +25,10 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let name = arguments.scenario.display().to_string();
     let text = std::fs::read_to_string(&arguments.scenario)
         .map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
-    let scenario = Scenario::parse(&name, &text, &arguments.set).map_err(BadInput::from)?;
+    let mut scenario = Scenario::parse(&name, &text, &arguments.set).map_err(BadInput::from)?;
+    if arguments.compare == Some(Compare::Gateway) {
+        scenario = scenario.compare_gateway().map_err(BadInput::from)?;
+    }
     let left_out = check(&scenario, &arguments)?;
     if arguments.check {
         let workloads: usize = scenario.cases.iter().map(|case| case.workloads.len()).sum();

@@ -1,0 +1,152 @@
+//! What an operator wants in the log: events of a gateway, for whoever drives it to write down.
+
+use crate::satellite::Loss;
+use bentpipe_link::units::BitRate;
+use std::fmt;
+use std::net::SocketAddr;
+
+/// Who is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Server {
+    /// By address.
+    Address(SocketAddr),
+    /// By name and port, looked up at the far side.
+    Name(String, u16),
+}
+
+/// How a connection request ended, seen from the far side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The server answered.
+    Open,
+    /// The server refused.
+    Refused,
+    /// There is no way to the server.
+    Unreachable,
+    /// The server did not answer.
+    TimedOut,
+    /// The far gateway does not connect there.
+    Denied,
+    /// The far gateway has no room for more connections.
+    Busy,
+}
+
+/// Something worth a line in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The pair is connected.
+    Connected,
+    /// The other gateway is silent.
+    Silent,
+    /// The other gateway is heard again.
+    Heard,
+    /// The pair's connection is over; so many relayed connections were reset.
+    Lost {
+        /// Why.
+        why: Loss,
+        /// Relayed connections that were reset.
+        connections: usize,
+    },
+    /// Somebody whose key is not known tried to connect; so many so far.
+    Stranger(u64),
+    /// The declared rate is too high for the link: the rate is held down.
+    HeldDown {
+        /// What was declared.
+        declared: BitRate,
+        /// What is used now.
+        now: BitRate,
+    },
+    /// The rate is no longer held down.
+    Released,
+    /// A request did not become a connection.
+    NotOpened {
+        /// Who asked.
+        client: Option<SocketAddr>,
+        /// Who was asked for.
+        server: Server,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// New requests pass the gateway by from now on (`fail = "open"`), or are refused (`fail = "closed"`).
+    Failing {
+        /// They pass by.
+        bypass: bool,
+    },
+    /// New requests are relayed again.
+    Relaying,
+    /// A limit of requests, connections or memory was reached; the same is said again only after it was left.
+    LimitReached(&'static str),
+    /// The other gateway sent something that is not the protocol on one stream, which was reset.
+    Malformed {
+        /// What was wrong.
+        what: &'static str,
+    },
+    /// Servers see this site's address instead of their clients'.
+    AddressesHidden,
+    /// A listener or the satellite side's socket could not be opened.
+    NoSocket {
+        /// UDP of the satellite side, SOCKS, CONNECT.
+        what: &'static str,
+        /// Its port.
+        port: u16,
+        /// Why.
+        why: bentpipe_link::socket::SocketError,
+    },
+    /// This site gives a gateway nothing to capture with, so it cannot work here.
+    NoCapture,
+    /// So many notices were dropped, because nobody took them.
+    Dropped(u64),
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Server::Address(address) => write!(f, "{address}"),
+            Server::Name(name, port) => write!(f, "{name}:{port}"),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Outcome::Open => "open",
+            Outcome::Refused => "refused",
+            Outcome::Unreachable => "unreachable",
+            Outcome::TimedOut => "timed out",
+            Outcome::Denied => "not allowed by the far gateway",
+            Outcome::Busy => "the far gateway is at its limit of connections",
+        })
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Connected => f.write_str("connected to the other gateway"),
+            Notice::Silent => f.write_str("the other gateway is silent"),
+            Notice::Heard => f.write_str("the other gateway is heard again"),
+            Notice::Lost { why, connections } => write!(f, "{why}; {connections} connections were reset"),
+            Notice::Stranger(count) => write!(f, "refused a gateway with an unknown key ({count} so far)"),
+            Notice::HeldDown { declared, now } => {
+                write!(f, "the link does not carry the declared {declared}: held down to {now}")
+            }
+            Notice::Released => f.write_str("the link carries the declared rate again"),
+            Notice::NotOpened { client, server, outcome } => match client {
+                Some(client) => write!(f, "{client} to {server}: {outcome}"),
+                None => write!(f, "to {server}: {outcome}"),
+            },
+            Notice::Failing { bypass: true } => f.write_str("new connections bypass the gateway"),
+            Notice::Failing { bypass: false } => f.write_str("new connections are refused"),
+            Notice::Relaying => f.write_str("new connections are relayed again"),
+            Notice::LimitReached(what) => write!(f, "the limit of {what} is reached"),
+            Notice::Malformed { what } => write!(f, "reset a stream that broke the protocol: {what}"),
+            Notice::AddressesHidden => {
+                f.write_str("servers see this gateway's address, not their clients': no right to use foreign addresses")
+            }
+            Notice::NoSocket { what, port, why } => write!(f, "cannot open the {what} port {port}: {why}"),
+            Notice::NoCapture => f.write_str("this site has nothing to capture connections with"),
+            Notice::Dropped(count) => write!(f, "{count} notices were dropped"),
+        }
+    }
+}

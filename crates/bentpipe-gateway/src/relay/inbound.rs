@@ -1,0 +1,309 @@
+//! Stream → socket.
+
+use super::frame::{DATA_MAX, Kind, Malformed, Opening, Reply, take_header};
+use super::outbound::Broken;
+use super::{Site, Waiting};
+use crate::compression::Unpacker;
+use crate::satellite::{Read, StreamId};
+use bentpipe_link::socket::SocketId;
+
+/// Bytes to read at once before the opening is complete.
+const OPENING_READ: usize = 320;
+
+/// Bytes to read at once while the total of memory is used up.
+const LEAST: usize = 2048;
+
+/// Why this direction stands still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Halt {
+    /// Nothing more has arrived.
+    Starved,
+    /// The socket is full.
+    Full,
+    /// The other side's answer to the opening has arrived.
+    Replied(Reply),
+    /// The end has been given to the socket, and nothing follows.
+    Over,
+}
+
+/// Why this direction cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// One of the two ends broke.
+    Broken(Broken),
+    /// The stream stopped without an end.
+    Short,
+    /// The other gateway sent what is not the protocol.
+    Malformed(Malformed),
+}
+
+impl From<Malformed> for Fault {
+    fn from(malformed: Malformed) -> Fault {
+        Fault::Malformed(malformed)
+    }
+}
+
+/// What comes from the other gateway for the site.
+#[derive(Default)]
+pub(crate) struct Inbound {
+    /// Bytes of the stream that have not been looked at.
+    arrived: Waiting,
+    /// Of a data frame's payload, what has not passed yet.
+    left: usize,
+    /// Bytes for the socket that were unpacked, or are our own (a proxy's reply).
+    unpacked: Waiting,
+    /// An urgent byte for the socket.
+    urgent: Option<u8>,
+    /// The end frame has come.
+    ended: bool,
+    /// The end has been given to the socket, and the stream is at its end.
+    over: bool,
+    /// The first frame must be a reply.
+    reply_due: bool,
+    /// Room to unpack was promised; its context once it is used.
+    unpacker: Option<Unpacker>,
+}
+
+impl Inbound {
+    /// The first frame must be a reply. `promised`: the other side may pack.
+    pub(crate) fn await_reply(&mut self, promised: bool) {
+        self.reply_due = true;
+        self.unpacker = promised.then(Unpacker::new);
+    }
+
+    /// Bytes held.
+    pub(crate) fn held(&self) -> usize {
+        self.arrived.held() + self.unpacked.held()
+    }
+
+    /// Bytes for the socket before anything of the stream's.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.unpacked.push(bytes);
+    }
+
+    /// Gives memory of compression back.
+    pub(crate) fn forget(&mut self, site: &mut Site<'_>) {
+        if self.unpacker.take().is_some() {
+            site.shared.contexts.release();
+        }
+    }
+
+    /// What waits is dropped, and the other side is asked to stop unless it has ended.
+    pub(crate) fn stop(&mut self, site: &mut Site<'_>, stream: StreamId, code: u32) {
+        self.forget(site);
+        self.arrived = Waiting::default();
+        self.unpacked = Waiting::default();
+        self.urgent = None;
+        if !std::mem::replace(&mut self.over, true) {
+            site.satellite.stop(site.now, stream, code);
+        }
+    }
+
+    /// Reads as far as the opening that begins the stream; what follows stays.
+    pub(crate) fn opening(&mut self, site: &mut Site<'_>, stream: StreamId) -> Result<Option<Opening>, Fault> {
+        loop {
+            let rest = self.arrived.rest();
+            if let Some((kind, length, own)) = take_header(rest)? {
+                if kind != Kind::Opening {
+                    return Err(Malformed("a stream without an opening").into());
+                }
+                if let Some(payload) = rest.get(own..own + length) {
+                    let opening = Opening::take(payload)?;
+                    self.arrived.advance(own + length);
+                    return Ok(Some(opening));
+                }
+            }
+            match site.satellite.read(site.now, stream, &mut self.arrived.bytes, OPENING_READ) {
+                Err(error) => return Err(Fault::Broken(Broken::Stream(error))),
+                Ok(Read::Bytes(count)) => site.shared.figures.bytes_received += count as u64,
+                Ok(Read::Nothing) => return Ok(None),
+                Ok(Read::End) => return Err(Fault::Short),
+            }
+        }
+    }
+
+    /// The other side may pack: room to unpack was promised.
+    pub(crate) fn promise(&mut self) {
+        self.unpacker = Some(Unpacker::new());
+    }
+
+    /// Gives the socket the bytes that are our own. `false`: it is full.
+    pub(crate) fn flush_own(&mut self, site: &mut Site<'_>, socket: SocketId) -> Result<bool, Fault> {
+        while !self.unpacked.is_empty() {
+            let sent = site.sockets.send(socket, self.unpacked.rest()).map_err(broken)?;
+            if sent == 0 {
+                return Ok(false);
+            }
+            site.shared.figures.bytes_given += sent as u64;
+            self.unpacked.advance(sent);
+        }
+        Ok(true)
+    }
+
+    /// Moves what has arrived, as far as the socket has room. Without a socket, goes as far as the reply.
+    pub(crate) fn work(
+        &mut self,
+        site: &mut Site<'_>,
+        socket: Option<SocketId>,
+        stream: StreamId,
+    ) -> Result<Halt, Fault> {
+        if self.over {
+            return Ok(Halt::Over);
+        }
+        // The shared buffers serve while nothing stays behind.
+        if self.arrived.held() == 0 {
+            self.arrived.bytes = std::mem::take(&mut site.shared.arrived);
+        }
+        if self.unpacked.held() == 0 {
+            self.unpacked.bytes = std::mem::take(&mut site.shared.unpacked);
+        }
+        let halt = self.pass(site, socket, stream);
+        settle(&mut self.arrived, &mut site.shared.arrived);
+        settle(&mut self.unpacked, &mut site.shared.unpacked);
+        halt
+    }
+
+    fn pass(&mut self, site: &mut Site<'_>, socket: Option<SocketId>, stream: StreamId) -> Result<Halt, Fault> {
+        loop {
+            if let Some(socket) = socket
+                && !self.give(site, socket)?
+            {
+                return Ok(Halt::Full);
+            }
+            match self.look(site, socket)? {
+                Looked::Again => continue,
+                Looked::Replied(reply) => return Ok(Halt::Replied(reply)),
+                Looked::More => {}
+            }
+            if self.arrived.at > 0 {
+                self.arrived.bytes.drain(..self.arrived.at);
+                self.arrived.at = 0;
+            }
+            let held = self.arrived.bytes.len();
+            let most = match site.shared.is_full() {
+                true => LEAST,
+                false => DATA_MAX,
+            };
+            match site.satellite.read(site.now, stream, &mut self.arrived.bytes, most) {
+                Err(error) => return Err(Fault::Broken(Broken::Stream(error))),
+                Ok(Read::Bytes(count)) => site.shared.figures.bytes_received += count as u64,
+                Ok(Read::Nothing) => return Ok(Halt::Starved),
+                Ok(Read::End) if self.ended && held == 0 => {
+                    self.over = true;
+                    self.forget(site);
+                    return Ok(Halt::Over);
+                }
+                Ok(Read::End) => return Err(Fault::Short),
+            }
+        }
+    }
+
+    /// Gives the socket what is ready. `false`: it is full.
+    fn give(&mut self, site: &mut Site<'_>, socket: SocketId) -> Result<bool, Fault> {
+        if !self.flush_own_kept(site, socket)? {
+            return Ok(false);
+        }
+        if let Some(byte) = self.urgent {
+            let Some(capture) = site.sockets.capture() else { return Ok(false) };
+            if !capture.send_urgent(socket, byte).map_err(broken)? {
+                return Ok(false);
+            }
+            site.shared.figures.bytes_given += 1;
+            self.urgent = None;
+        }
+        while self.left > 0 && !self.arrived.is_empty() {
+            let rest = self.arrived.rest();
+            let sent = site.sockets.send(socket, &rest[..rest.len().min(self.left)]).map_err(broken)?;
+            if sent == 0 {
+                return Ok(false);
+            }
+            site.shared.figures.bytes_given += sent as u64;
+            self.arrived.at += sent;
+            self.left -= sent;
+        }
+        Ok(true)
+    }
+
+    /// As [`Inbound::flush_own`], but keeps the buffer for the next frame.
+    fn flush_own_kept(&mut self, site: &mut Site<'_>, socket: SocketId) -> Result<bool, Fault> {
+        while !self.unpacked.is_empty() {
+            let sent = site.sockets.send(socket, self.unpacked.rest()).map_err(broken)?;
+            if sent == 0 {
+                return Ok(false);
+            }
+            site.shared.figures.bytes_given += sent as u64;
+            self.unpacked.at += sent;
+        }
+        self.unpacked.bytes.clear();
+        self.unpacked.at = 0;
+        Ok(true)
+    }
+
+    /// Looks at the next frame.
+    fn look(&mut self, site: &mut Site<'_>, socket: Option<SocketId>) -> Result<Looked, Fault> {
+        if self.left > 0 {
+            return Ok(Looked::More);
+        }
+        let rest = self.arrived.rest();
+        let Some((kind, length, own)) = take_header(rest)? else { return Ok(Looked::More) };
+        if self.ended {
+            return Err(Malformed("a frame after the end").into());
+        }
+        if self.reply_due != (kind == Kind::Reply) {
+            return Err(Malformed("a frame before the reply, or a second reply").into());
+        }
+        if kind == Kind::Data {
+            self.arrived.at += own;
+            self.left = length;
+            return Ok(Looked::Again);
+        }
+        let Some(payload) = rest.get(own..own + length) else { return Ok(Looked::More) };
+        match kind {
+            Kind::Data => {}
+            Kind::Opening => return Err(Malformed("an opening in the middle of a stream").into()),
+            Kind::Packed => {
+                let unpacker = self.unpacker.as_mut().ok_or(Malformed("a packed frame that was not allowed"))?;
+                unpacker.unpack(payload, &mut self.unpacked.bytes)?;
+            }
+            Kind::Urgent => self.urgent = Some(payload[0]),
+            Kind::Reply => {
+                let reply = Reply::take(payload[0])?;
+                self.reply_due = false;
+                self.arrived.at += own + length;
+                return Ok(Looked::Replied(reply));
+            }
+            Kind::Plain => self.forget(site),
+            Kind::End => {
+                self.ended = true;
+                if let Some(socket) = socket {
+                    site.sockets.finish(socket);
+                }
+            }
+        }
+        self.arrived.at += own + length;
+        Ok(Looked::Again)
+    }
+}
+
+enum Looked {
+    /// Something was done; look again.
+    Again,
+    /// The frame is not complete.
+    More,
+    Replied(Reply),
+}
+
+/// Keeps what stays behind in as little memory as it needs, and gives the shared buffer back.
+fn settle(waiting: &mut Waiting, shared: &mut Vec<u8>) {
+    let rest = waiting.rest().to_vec();
+    let mut bytes = std::mem::take(&mut waiting.bytes);
+    bytes.clear();
+    if bytes.capacity() > shared.capacity() {
+        *shared = bytes;
+    }
+    *waiting = Waiting { bytes: rest, at: 0 };
+}
+
+fn broken(error: bentpipe_link::socket::SocketError) -> Fault {
+    Fault::Broken(Broken::Socket(error))
+}

@@ -1,0 +1,166 @@
+//! The relay: connections of the site on one side, streams of the satellite side on the other.
+//!
+//! [`connection`] is one relayed connection; [`outbound`] and [`inbound`] are its two directions; [`frame`] is what the
+//! two relays of a pair say to each other.
+
+pub(crate) mod class;
+pub(crate) mod connection;
+pub(crate) mod frame;
+pub(crate) mod inbound;
+pub(crate) mod outbound;
+
+use crate::compression::{CONTEXT_BYTES, Trial};
+use crate::config::GatewayConfig;
+use crate::figures::Figures;
+use crate::notice::Notice;
+use crate::satellite::Satellite;
+use bentpipe_link::socket::Sockets;
+use bentpipe_link::time::Instant;
+use class::Policy;
+use frame::{DATA_MAX, HEADROOM};
+use std::collections::VecDeque;
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub config: GatewayConfig,
+    pub policy: Policy,
+    pub figures: Figures,
+    pub notices: Notices,
+    pub contexts: Contexts,
+    pub trial: Trial,
+    /// Where sockets are read into: room for what stands before a frame's data, then the data.
+    pub taken: Vec<u8>,
+    /// Where frames are packed.
+    pub packed: Vec<u8>,
+    /// Where streams are read into.
+    pub arrived: Vec<u8>,
+    /// Where frames are unpacked.
+    pub unpacked: Vec<u8>,
+}
+
+impl Shared {
+    pub(crate) fn new(config: GatewayConfig) -> Shared {
+        Shared {
+            policy: Policy::new(&config.interactive, config.satellite.rate),
+            figures: Figures::default(),
+            notices: Notices::default(),
+            contexts: Contexts::new(config.memory.compression.bytes),
+            trial: Trial::new(),
+            taken: vec![0; HEADROOM + DATA_MAX],
+            packed: Vec::new(),
+            arrived: Vec::new(),
+            unpacked: Vec::new(),
+            config,
+        }
+    }
+
+    /// The total of memory is used up: what can wait outside does.
+    pub(crate) fn is_full(&self) -> bool {
+        self.figures.memory_held > self.config.memory.total.bytes
+    }
+}
+
+/// What a connection works with.
+pub(crate) struct Site<'a> {
+    pub now: Instant,
+    pub sockets: &'a mut dyn Sockets,
+    pub satellite: &'a mut dyn Satellite,
+    pub shared: &'a mut Shared,
+}
+
+/// Room for compression: contexts that may be made here, and those that the other side may count on.
+pub(crate) struct Contexts {
+    most: u64,
+    packers: u64,
+    promised: u64,
+}
+
+impl Contexts {
+    /// Half of the memory for either direction.
+    fn new(bytes: u64) -> Contexts {
+        Contexts { most: bytes / 2 / CONTEXT_BYTES, packers: 0, promised: 0 }
+    }
+
+    /// Whether the other side may be promised room to unpack; if so, it is taken.
+    pub(crate) fn promise(&mut self) -> bool {
+        let room = self.promised < self.most;
+        self.promised += u64::from(room);
+        room
+    }
+
+    /// A promise is no longer needed.
+    pub(crate) fn release(&mut self) {
+        self.promised -= 1;
+    }
+
+    /// Whether there is room for another context that packs.
+    pub(crate) fn has_room(&self) -> bool {
+        self.packers < self.most
+    }
+
+    /// A context that packs was made, or went.
+    pub(crate) fn count(&mut self, had: bool, has: bool) {
+        self.packers = self.packers + u64::from(has) - u64::from(had);
+    }
+
+    /// Contexts that exist or may be asked for.
+    pub(crate) fn in_use(&self) -> u64 {
+        self.packers + self.promised
+    }
+}
+
+/// Events for the log, bounded.
+#[derive(Default)]
+pub(crate) struct Notices {
+    waiting: VecDeque<Notice>,
+    dropped: u64,
+}
+
+impl Notices {
+    const MOST: usize = 1024;
+
+    pub(crate) fn say(&mut self, notice: Notice) {
+        if self.waiting.len() < Notices::MOST {
+            self.waiting.push_back(notice);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Notice> {
+        let mut all: Vec<Notice> = self.waiting.drain(..).collect();
+        if self.dropped > 0 {
+            all.push(Notice::Dropped(std::mem::take(&mut self.dropped)));
+        }
+        all
+    }
+}
+
+/// Bytes that wait, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Waiting {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+    /// The first `count` bytes are done with. Nothing left: no memory is kept.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.at += count;
+        if self.is_empty() {
+            *self = Waiting::default();
+        }
+    }
+    pub(crate) fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+}

@@ -1,0 +1,192 @@
+//! Socket → stream.
+
+use super::class::Meter;
+use super::frame::{DATA_MAX, HEADER_MAX, HEADROOM, Kind, put_header};
+use super::{Site, Waiting};
+use crate::compression::{Packed, Packer};
+use crate::satellite::{StreamError, StreamId};
+use bentpipe_link::socket::{Received, SocketError, SocketId};
+
+/// Least bytes to take from a socket at once, though the stream has less room: a packet's worth.
+const LEAST: usize = 1400;
+
+/// Why a direction cannot go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Broken {
+    /// The site's side ended abruptly.
+    Socket(SocketError),
+    /// The other gateway reads no more, or the stream is gone.
+    Stream(StreamError),
+}
+
+/// What goes from the site to the other gateway.
+pub(crate) struct Outbound {
+    /// Framed bytes that the satellite side did not take yet. Nothing is read from the socket before they are gone, so
+    /// that at most one frame waits here and a full link closes the client's window.
+    waiting: Waiting,
+    /// The end frame has been framed.
+    ended: bool,
+    /// The stream's end has been given to the satellite side.
+    finished: bool,
+    /// Compresses, if the other side keeps room to unpack.
+    packer: Option<Packer>,
+    meter: Meter,
+}
+
+impl Outbound {
+    pub(crate) fn new(meter: Meter) -> Outbound {
+        Outbound { waiting: Waiting::default(), ended: false, finished: false, packer: None, meter }
+    }
+
+    /// The other side keeps room to unpack.
+    pub(crate) fn may_pack(&mut self) {
+        self.packer = Some(Packer::new());
+    }
+
+    /// Everything, and the end, has been given to the satellite side.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// The site has ended its direction, and everything it said was taken.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Bytes held.
+    pub(crate) fn held(&self) -> usize {
+        self.waiting.held()
+    }
+
+    /// Frames to go before anything of the socket's.
+    pub(crate) fn put(&mut self, frames: &[u8]) {
+        self.waiting.push(frames);
+    }
+
+    /// Data to go as if the socket had given them (at most [`DATA_MAX`] at once).
+    pub(crate) fn put_data(&mut self, data: &[u8]) {
+        for chunk in data.chunks(DATA_MAX) {
+            let mut header = Vec::with_capacity(HEADER_MAX);
+            put_header(Kind::Data, chunk.len(), &mut header);
+            self.waiting.push(&header);
+            self.waiting.push(chunk);
+        }
+    }
+
+    /// What waits is dropped, and the stream is reset unless it has ended.
+    pub(crate) fn reset(&mut self, site: &mut Site<'_>, stream: StreamId, code: u32) {
+        self.forget(site);
+        self.waiting = Waiting::default();
+        if !std::mem::replace(&mut self.finished, true) {
+            site.satellite.reset(site.now, stream, code);
+        }
+    }
+
+    /// Gives memory of compression back.
+    pub(crate) fn forget(&mut self, site: &mut Site<'_>) {
+        if let Some(packer) = self.packer.take() {
+            site.shared.contexts.count(packer.has_context(), false);
+        }
+    }
+
+    /// Gives the satellite side what waits. `false`: it has no room; it will say when it has.
+    pub(crate) fn flush(&mut self, site: &mut Site<'_>, stream: StreamId) -> Result<bool, Broken> {
+        while !self.waiting.is_empty() {
+            let taken = site.satellite.write(site.now, stream, self.waiting.rest()).map_err(Broken::Stream)?;
+            if taken == 0 {
+                return Ok(false);
+            }
+            site.shared.figures.bytes_sent += taken as u64;
+            self.waiting.advance(taken);
+        }
+        Ok(true)
+    }
+
+    /// Ends the stream once everything is out. `false`: not yet.
+    pub(crate) fn finish(&mut self, site: &mut Site<'_>, stream: StreamId) -> Result<bool, Broken> {
+        if self.flush(site, stream)? && !std::mem::replace(&mut self.finished, true) {
+            site.satellite.finish(site.now, stream);
+        }
+        Ok(self.finished)
+    }
+
+    /// Moves what the socket has, as far as the satellite side has room.
+    pub(crate) fn work(&mut self, site: &mut Site<'_>, socket: SocketId, stream: StreamId) -> Result<(), Broken> {
+        while self.flush(site, stream)? {
+            if self.ended {
+                self.finish(site, stream)?;
+                return Ok(());
+            }
+            let urgent = site.sockets.capture().is_some_and(|capture| capture.next_is_urgent(socket));
+            let room = site.satellite.room(stream).saturating_sub(HEADER_MAX);
+            let most = match (urgent, site.shared.is_full()) {
+                (true, _) => 1,
+                (false, true) => LEAST,
+                (false, false) => room.clamp(LEAST, DATA_MAX),
+            };
+            let buffer = &mut site.shared.taken[HEADROOM..HEADROOM + most];
+            match site.sockets.receive(socket, buffer).map_err(Broken::Socket)? {
+                Received::Bytes(count) => self.send(site, stream, count, urgent)?,
+                Received::Nothing => return Ok(()),
+                Received::End => {
+                    self.forget(site);
+                    let mut end = Vec::with_capacity(HEADER_MAX);
+                    put_header(Kind::End, 0, &mut end);
+                    self.put(&end);
+                    self.ended = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Frames the `count` bytes that were taken and gives them to the satellite side.
+    fn send(&mut self, site: &mut Site<'_>, stream: StreamId, count: usize, urgent: bool) -> Result<(), Broken> {
+        let shared = &mut *site.shared;
+        shared.figures.bytes_taken += count as u64;
+        if let Some(class) = self.meter.note(&shared.policy, site.now, count) {
+            site.satellite.set_class(stream, class);
+        }
+        let mut header = Vec::with_capacity(HEADROOM);
+        let mut packed = Packed::No;
+        if urgent {
+            put_header(Kind::Urgent, 1, &mut header);
+        } else {
+            if let Some(packer) = &mut self.packer {
+                shared.packed.clear();
+                shared.packed.resize(HEADROOM, 0);
+                let plain = &shared.taken[HEADROOM..HEADROOM + count];
+                let had = packer.has_context();
+                packed = packer.pack(plain, shared.contexts.has_room(), &mut shared.trial, &mut shared.packed);
+                shared.contexts.count(had, packer.has_context());
+            }
+            match packed {
+                Packed::Yes => {
+                    let length = shared.packed.len() - HEADROOM;
+                    shared.figures.compressed_from += count as u64;
+                    shared.figures.compressed_to += length as u64;
+                    put_header(Kind::Packed, length, &mut header);
+                }
+                Packed::No => put_header(Kind::Data, count, &mut header),
+                Packed::Never => {
+                    self.packer = None;
+                    put_header(Kind::Plain, 0, &mut header);
+                    put_header(Kind::Data, count, &mut header);
+                }
+            }
+        }
+        let buffer = match packed {
+            Packed::Yes => &mut shared.packed[..],
+            _ => &mut shared.taken[..HEADROOM + count],
+        };
+        let start = HEADROOM - header.len();
+        buffer[start..HEADROOM].copy_from_slice(&header);
+        let frame = &buffer[start..];
+        let taken = site.satellite.write(site.now, stream, frame).map_err(Broken::Stream)?;
+        shared.figures.bytes_sent += taken as u64;
+        if taken < frame.len() {
+            self.waiting.push(&frame[taken..]);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,303 @@
+//! Drives one gateway: a thread, inside a namespace if one is given, that polls it when its sockets change or its time has
+//! come.
+
+use super::site::{CaptureOptions, CaptureSite, token};
+use crate::clock::Clock;
+use crate::namespace::Namespace;
+use crate::sockets::{ProgramSockets, SocketsView};
+use bentpipe_gateway::{Figures, Gateway, Notice};
+use bentpipe_link::socket::{Program, SocketId};
+use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::units::BitRate;
+use rustix::event::{EventfdFlags, epoll};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// A running gateway, or another program that needs what a gateway's site offers.
+pub struct GatewayDriver<P: Program + 'static = Gateway> {
+    inbox: Arc<Inbox<P>>,
+    thread: Option<JoinHandle<P>>,
+    done: Receiver<()>,
+}
+
+struct Inbox<P> {
+    wake: OwnedFd,
+    /// `None` once the thread is gone.
+    orders: Mutex<Option<Vec<Order<P>>>>,
+}
+
+enum Order<P> {
+    /// To be done with the program between two polls; it is polled after.
+    Do(Box<dyn FnOnce(&mut P, &mut CaptureSite) + Send>),
+    Quit,
+}
+
+/// Data of the wake-up descriptor in epoll; sockets' numbers stay below.
+const WAKE: u64 = u64::MAX;
+/// Longest sleep.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+/// Events taken at once.
+const EVENTS_MAX: usize = 1024;
+
+impl<P: Program + 'static> GatewayDriver<P> {
+    /// Starts the thread, in `namespace` or in the calling thread's. Returns once the program has been polled for the
+    /// first time: from then on connections are captured.
+    pub fn start(
+        namespace: Option<&Namespace>,
+        clock: Clock,
+        program: P,
+        capture: CaptureOptions,
+    ) -> io::Result<GatewayDriver<P>> {
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let inbox = Arc::new(Inbox { wake, orders: Mutex::new(Some(Vec::new())) });
+        let namespace = namespace.cloned();
+        let (opened, ready) = channel();
+        let (is_done, done) = channel();
+        let thread = std::thread::Builder::new().name("gateway".into()).spawn({
+            let inbox = Arc::clone(&inbox);
+            move || {
+                let _closed = CloseOnDrop(Arc::clone(&inbox));
+                let open = || {
+                    if let Some(namespace) = namespace {
+                        namespace.enter()?;
+                    }
+                    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+                    epoll::add(&epoll, &inbox.wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+                    let site = CaptureSite::open(capture, &epoll, clock.now())?;
+                    Ok((epoll, ProgramSockets::at_gateway(0, site)))
+                };
+                match open() {
+                    Err(error) => {
+                        let _ = opened.send(Err(error));
+                        program
+                    }
+                    Ok((epoll, sockets)) => {
+                        let is_done = Some(is_done);
+                        let mut run = Loop {
+                            inbox: Arc::clone(&inbox),
+                            epoll,
+                            clock,
+                            sockets,
+                            program,
+                            scratch: Vec::new(),
+                            is_done,
+                        };
+                        run.poll();
+                        let _ = opened.send(Ok(()));
+                        run.run();
+                        run.program
+                    }
+                }
+            }
+        })?;
+        ready.recv().unwrap_or_else(|_| Err(io::Error::other("the gateway's thread ended")))?;
+        Ok(GatewayDriver { inbox, thread: Some(thread), done })
+    }
+
+    /// Does `work` with the program between two polls. `None`: its thread is gone.
+    pub fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut P) -> T + Send + 'static) -> Option<T> {
+        self.with_site(|program, _| work(program))
+    }
+
+    fn with_site<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut P, &mut CaptureSite) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = channel();
+        self.inbox.send(Order::Do(Box::new(move |program, site| {
+            let _ = answer.send(work(program, site));
+        })));
+        answered.recv().ok()
+    }
+
+    /// What an operator wants to know of the site, since the last call.
+    pub fn take_remarks(&self) -> Vec<String> {
+        self.with_site(|_, site| site.take_remarks()).unwrap_or_default()
+    }
+
+    /// Waits at most `limit` for the program to say that it is done; `true`: it is.
+    pub fn wait_until_done(&self, limit: std::time::Duration) -> bool {
+        // An error of the channel itself: the thread is gone.
+        !matches!(self.done.recv_timeout(limit), Err(std::sync::mpsc::RecvTimeoutError::Timeout))
+    }
+
+    /// Ends the thread: the rules go, and sockets that are open are reset. Returns the program as it was.
+    pub fn end(mut self) -> Option<P> {
+        self.inbox.send(Order::Quit);
+        self.thread.take().and_then(|thread| thread.join().ok())
+    }
+}
+
+impl GatewayDriver<Gateway> {
+    /// What it has done so far. `None`: its thread is gone.
+    #[must_use]
+    pub fn figures(&self) -> Option<Figures> {
+        self.with(|gateway| gateway.figures())
+    }
+
+    /// The link's rate has changed; `None`: measure it.
+    pub fn set_rate(&self, rate: Option<BitRate>) {
+        self.with(move |gateway| gateway.set_rate(rate));
+    }
+
+    /// Takes no new connections; done when the last has ended ([`GatewayDriver::wait_until_done`]).
+    pub fn drain(&self) {
+        self.with(Gateway::drain);
+    }
+
+    /// What has happened since the last call.
+    pub fn take_notices(&self) -> Vec<Notice> {
+        self.with(Gateway::take_notices).unwrap_or_default()
+    }
+
+    /// Resets what is still open, takes leave of the other gateway, and ends. The last figures.
+    #[must_use]
+    pub fn stop(self) -> Figures {
+        self.with(Gateway::end);
+        // It is polled once more before it obeys.
+        self.end().map(|gateway| gateway.figures()).unwrap_or_default()
+    }
+}
+
+impl<P: Program + 'static> Drop for GatewayDriver<P> {
+    fn drop(&mut self) {
+        self.inbox.send(Order::Quit);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<P> Inbox<P> {
+    fn send(&self, order: Order<P>) {
+        if let Some(orders) = self.orders.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            orders.push(order);
+        }
+        // A full counter means it is awake already.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// However the thread ends: orders that wait are dropped, and their answers with them.
+struct CloseOnDrop<P>(Arc<Inbox<P>>);
+
+impl<P> Drop for CloseOnDrop<P> {
+    fn drop(&mut self) {
+        self.0.orders.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+struct Loop<P> {
+    inbox: Arc<Inbox<P>>,
+    epoll: OwnedFd,
+    clock: Clock,
+    sockets: ProgramSockets,
+    program: P,
+    scratch: Vec<u8>,
+    is_done: Option<Sender<()>>,
+}
+
+impl<P: Program> Loop<P> {
+    fn run(&mut self) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut changed = false;
+        loop {
+            match self.take_orders() {
+                None => return,
+                Some(any) => changed |= any,
+            }
+            let now = self.clock.now();
+            if self.site_wake().is_some_and(|at| at <= now) {
+                self.view().site_is_due();
+                changed = true;
+            }
+            if changed || self.program.next_wake().is_some_and(|at| at <= now) {
+                changed = false;
+                self.poll();
+            }
+            let next = [self.program.next_wake(), self.site_wake()].into_iter().flatten().min();
+            let wait = next.map_or(SLEEP_MAX, |at| at.since(self.clock.now())).min(SLEEP_MAX);
+            let timeout = rustix::time::Timespec {
+                tv_sec: (wait.ns / 1_000_000_000) as i64,
+                tv_nsec: (wait.ns % 1_000_000_000) as i64,
+            };
+            events.clear();
+            if epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)).is_err() {
+                continue; // interrupted
+            }
+            let (mut caught, mut admitted, mut looked_up) = (false, false, false);
+            for event in &events {
+                let data = event.data.u64();
+                match data {
+                    WAKE => drop(rustix::io::read(&self.inbox.wake, &mut [0u8; 8])),
+                    token::LOG => caught = true,
+                    token::LISTENER => admitted = true,
+                    token::RESOLVER => looked_up = true,
+                    _ => {
+                        let id = SocketId(data as u32);
+                        if !self.view().lookup_goes_on(id) {
+                            self.sockets.note_change(id);
+                        }
+                        changed = true;
+                    }
+                }
+            }
+            if caught {
+                self.view().take_caught();
+            }
+            if admitted {
+                self.view().accept_admitted();
+            }
+            if looked_up {
+                self.view().take_looked_up();
+            }
+            changed |= caught || admitted || looked_up;
+        }
+    }
+
+    /// Obeys what waits in the inbox: whether anything was done. `None`: quit.
+    fn take_orders(&mut self) -> Option<bool> {
+        let orders = self.inbox.orders.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(std::mem::take);
+        let mut any = false;
+        for order in orders.unwrap_or_default() {
+            match order {
+                Order::Do(work) => {
+                    if let Some(site) = &mut self.sockets.site {
+                        work(&mut self.program, site);
+                        any = true;
+                    }
+                }
+                Order::Quit => {
+                    if any {
+                        self.poll();
+                    }
+                    return None;
+                }
+            }
+        }
+        Some(any)
+    }
+
+    fn poll(&mut self) {
+        let now = self.clock.now();
+        let Loop { program, epoll, clock, sockets, scratch, .. } = self;
+        program.poll(now, &mut SocketsView { own: sockets, epoll, clock: *clock, scratch });
+        if self.program.is_done()
+            && let Some(is_done) = self.is_done.take()
+        {
+            let _ = is_done.send(());
+        }
+    }
+
+    fn site_wake(&self) -> Option<Instant> {
+        self.sockets.site.as_ref().and_then(|site| site.next_wake())
+    }
+
+    fn view(&mut self) -> SocketsView<'_> {
+        let Loop { epoll, clock, sockets, scratch, .. } = self;
+        SocketsView { own: sockets, epoll, clock: *clock, scratch }
+    }
+}

@@ -1,0 +1,341 @@
+//! The firewall's rules, while a gateway runs.
+//!
+//! They stand in a table of its own that belongs to a running `nft` (flag `owner`, Linux 5.12), which ends when its input
+//! does: however this process ends, `kill -9` included, the kernel takes the rules away, and connections pass by the
+//! gateway. A second table, if asked for, stays: what refuses new connections then (`fail = "closed"`).
+//!
+//! A pure SYN that is to be captured is logged to us and dropped, in one rule, so that what we see and what is held are the
+//! same. An admitted SYN comes in again on the loopback device, with our mark, and `tproxy` gives it to the listener.
+//! Later packets are recognised by their socket. Marked packets are routed to this host whatever their address.
+
+use super::netfilter::PacketLog;
+use crate::netlink::{Netlink, Rule};
+use crate::spawn::keep_capabilities;
+use bentpipe_gateway::file::{CaptureRules, Network};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Marks of packets (`SO_MARK`). A gateway's are its own in its namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marks {
+    /// Routed to this host.
+    pub local: u32,
+    /// A held SYN that was sent on.
+    pub sent_on: u32,
+}
+
+/// What the rules say.
+pub(crate) struct Rules<'a> {
+    /// What is captured, if anything.
+    pub capture: Option<&'a CaptureRules>,
+    /// New connections are refused when the gateway is gone.
+    pub closed: bool,
+    /// Ports of the listeners on the loopback addresses.
+    pub port_v4: u16,
+    pub port_v6: Option<u16>,
+    /// The log group that tells us of SYNs; its number also names the rest.
+    pub group: u16,
+    /// SYNs a second that are captured at most; the rest are lost, and their clients ask again.
+    pub rate_max: u32,
+}
+
+/// The rules, as long as this value lives.
+pub struct Firewall {
+    nft: Child,
+    orders: Option<ChildStdin>,
+    netlink: Netlink,
+    routes: Vec<Rule>,
+    leaves: String,
+}
+
+/// Before the main table's rule (32766), and before what is usual for virtual private networks.
+const PRIORITY: u32 = 100;
+/// Upper half of the marks: "bp".
+const MARK: u32 = 0x6270_0000;
+/// Sets [`Marks::sent_on`] apart.
+const SENT_ON: u32 = 0x8000;
+const INSTALL_LIMIT: Duration = Duration::from_secs(10);
+/// How long the rules of a predecessor may take to go.
+const PREDECESSOR_LIMIT: Duration = Duration::from_secs(2);
+/// The counter of what goes past.
+pub(crate) const COUNTER: &str = "beside";
+
+impl Marks {
+    /// Those of the gateway with this log group.
+    #[must_use]
+    pub fn of(log: &PacketLog) -> Marks {
+        Marks { local: MARK | u32::from(log.group()), sent_on: MARK | SENT_ON | u32::from(log.group()) }
+    }
+}
+
+/// The table's name.
+pub(crate) fn table(group: u16) -> String {
+    format!("bentpipe_{group}")
+}
+
+/// `nft`, with the right to change this network. Debian does not let ordinary users look where it is.
+pub(crate) fn nft() -> Command {
+    let mut command = Command::new("nft");
+    command.env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()));
+    // A Ctrl-C at the terminal reaches only us.
+    command.process_group(0);
+    let rights = super::rights::over_network();
+    // SAFETY: between fork and exec only system calls on plain numbers.
+    unsafe { command.pre_exec(move || keep_capabilities(rights)) };
+    command
+}
+
+impl Firewall {
+    /// Installs the rules in the calling thread's namespace, all at once.
+    pub(crate) fn install(rules: &Rules) -> io::Result<Firewall> {
+        let deadline = Instant::now() + PREDECESSOR_LIMIT;
+        loop {
+            match Firewall::try_install(rules) {
+                // The table of a predecessor that was killed just now.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn try_install(rules: &Rules) -> io::Result<Firewall> {
+        let (output, said) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let mut command = nft();
+        command.arg("-i").stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said);
+        let mut nft = command.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                io::Error::new(error.kind(), "the program nft is missing: install Debian's package nftables")
+            }
+            _ => error,
+        })?;
+        drop(command);
+        let table = table(rules.group);
+        let mut orders = nft.stdin.take();
+        let asked = orders.as_mut().map_or(Ok(()), |orders| {
+            orders.write_all(rules.text().as_bytes())?;
+            orders.write_all(b"\nlist tables\n")?;
+            orders.flush()
+        });
+        // A broken pipe: what it said tells why.
+        let installed = wait_for(&mut File::from(output), &format!("table inet {table}\n"));
+        if let Err(error) = asked.and(installed) {
+            drop(orders);
+            let _ = nft.kill();
+            let _ = nft.wait();
+            return Err(error);
+        }
+        let netlink = Netlink::open()?;
+        let leaves = if rules.closed { format!("delete table inet {table}_closed\n") } else { String::new() };
+        let mut firewall = Firewall { nft, orders, netlink, routes: Vec::new(), leaves };
+        firewall.route_here(rules)?;
+        Ok(firewall)
+    }
+
+    /// What carries our mark is for this host.
+    fn route_here(&mut self, rules: &Rules) -> io::Result<()> {
+        let table = u32::from(rules.group);
+        for ipv6 in [false, true] {
+            if ipv6 && rules.port_v6.is_none() {
+                continue;
+            }
+            self.netlink.add_local_default(table, ipv6)?;
+            let mark = Some(MARK | u32::from(rules.group));
+            let rule = Rule { priority: PRIORITY, mark, table, ipv6, ..Rule::default() };
+            match self.netlink.add_rule(&rule) {
+                // A predecessor's.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                other => other?,
+            }
+            self.routes.push(rule);
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has ended `nft`, and the rules with it.
+    pub(crate) fn is_gone(&mut self) -> bool {
+        !matches!(self.nft.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Firewall {
+    fn drop(&mut self) {
+        if let Some(orders) = &mut self.orders {
+            let _ = orders.write_all(self.leaves.as_bytes());
+        }
+        // The end of its input is the end of nft, and of the table with it.
+        self.orders = None;
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while matches!(self.nft.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = self.nft.kill();
+                let _ = self.nft.wait();
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for rule in &self.routes {
+            let _ = self.netlink.delete_rule(rule);
+            let _ = self.netlink.delete_local_default(rule.table, rule.ipv6);
+        }
+    }
+}
+
+/// Reads what nft says until it names the table, and it alone, on a line.
+fn wait_for(output: &mut File, wanted: &str) -> io::Result<()> {
+    let deadline = Instant::now() + INSTALL_LIMIT;
+    let mut text = String::new();
+    let mut buffer = [0u8; 4096];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let ready = match poll(&mut [PollFd::new(&*output, PollFlags::IN)], Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => continue,
+            other => other?,
+        };
+        if ready == 0 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "nft did not answer within 10 s"));
+        }
+        let length = output.read(&mut buffer)?;
+        text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+        if let Some(error) = text.lines().find(|line| line.contains("Error")) {
+            let kind = match error {
+                e if e.contains("File exists") || e.contains("Operation not permitted") => io::ErrorKind::AlreadyExists,
+                _ => io::ErrorKind::Other,
+            };
+            let hint = "this needs Linux 5.12 with CONFIG_NFT_TPROXY, CONFIG_NFT_SOCKET, CONFIG_NFT_FIB_INET and \
+                        CONFIG_NETFILTER_NETLINK_LOG, and the right CAP_NET_ADMIN";
+            return Err(io::Error::new(kind, format!("nft refuses the gateway's rules: {} ({hint})", error.trim())));
+        }
+        if text.contains(wanted) {
+            return Ok(());
+        }
+        if length == 0 {
+            return Err(io::Error::other(format!("nft ended without the rules; it said: {}", text.trim())));
+        }
+    }
+}
+
+impl Rules<'_> {
+    /// One line: nft applies it whole or not at all.
+    fn text(&self) -> String {
+        let table = table(self.group);
+        let mark = MARK | u32::from(self.group);
+        let sent_on = mark | SENT_ON;
+        let mut line = format!("add table inet {table} {{ flags owner; }}; add counter inet {table} {COUNTER}; ");
+        let mut add = |what: &str| {
+            line.push_str("add ");
+            line.push_str(what);
+            line.push_str("; ");
+        };
+        add(&format!("chain inet {table} beside"));
+        add(&format!("chain inet {table} site"));
+        add(&format!("chain inet {table} in {{ type filter hook prerouting priority mangle; policy accept; }}"));
+        add(&format!("rule inet {table} beside counter name {COUNTER}"));
+        let again = format!("rule inet {table} in iifname lo meta mark {mark:#x} meta l4proto tcp");
+        add(&format!("{again} meta nfproto ipv4 tproxy ip to 127.0.0.1:{} accept", self.port_v4));
+        if let Some(port) = self.port_v6 {
+            add(&format!("{again} meta nfproto ipv6 tproxy ip6 to [::1]:{port} accept"));
+        }
+        if let Some(capture) = self.capture {
+            add(&format!("rule inet {table} in iifname {} jump site", interfaces(capture)));
+            for condition in conditions(capture, mark) {
+                add(&format!("rule inet {table} site {condition}"));
+            }
+            let rate = self.rate_max;
+            add(&format!("rule inet {table} site limit rate over {rate}/second burst {rate} packets drop"));
+            add(&format!("rule inet {table} site log group {} queue-threshold 1 drop", self.group));
+            // A SYN of a connection that passes by may not ask for longer segments than the way out carries.
+            let clamp = "tcp flags syn tcp option maxseg size set rt mtu";
+            add(&format!("chain inet {table} through {{ type filter hook forward priority mangle; policy accept; }}"));
+            add(&format!("rule inet {table} through iifname {} {clamp}", interfaces(capture)));
+            add(&format!("rule inet {table} through oifname {} {clamp}", interfaces(capture)));
+            add(&format!("chain inet {table} out {{ type filter hook output priority mangle; policy accept; }}"));
+            add(&format!("rule inet {table} out meta mark {sent_on:#x} {clamp}"));
+        }
+        // Answers to connections that were made in their clients' names, and errors about them.
+        let ours = format!("socket transparent 1 meta mark set {mark:#x} accept");
+        add(&format!("rule inet {table} in iifname != lo {NO_REQUEST} {ours}"));
+        add(&format!("rule inet {table} in iifname != lo meta l4proto {{ icmp, ipv6-icmp }} {ours}"));
+        if self.closed
+            && let Some(capture) = self.capture
+        {
+            let closed = format!("{table}_closed");
+            add(&format!("table inet {closed}"));
+            line.push_str(&format!("flush table inet {closed}; "));
+            let mut add = |what: &str| line.push_str(&format!("add {what}; "));
+            add(&format!("chain inet {closed} beside"));
+            add(&format!("chain inet {closed} site"));
+            add(&format!("chain inet {closed} through {{ type filter hook forward priority filter; policy accept; }}"));
+            add(&format!("rule inet {closed} through iifname {} jump site", interfaces(capture)));
+            for condition in conditions(capture, mark) {
+                add(&format!("rule inet {closed} site {condition}"));
+            }
+            add(&format!("rule inet {closed} site reject with tcp reset"));
+        }
+        line
+    }
+}
+
+const NO_REQUEST: &str = "tcp flags & (fin|syn|rst|ack) != syn";
+
+/// The rules that all but a SYN to be captured leave the chain by.
+fn conditions(capture: &CaptureRules, mark: u32) -> Vec<String> {
+    let mut rules = vec![
+        "fib daddr type != unicast return".to_owned(),
+        "ip6 daddr fe80::/10 return".to_owned(),
+        format!("{NO_REQUEST} socket transparent 1 meta mark set {mark:#x} accept"),
+        "meta l4proto != tcp goto beside".to_owned(),
+        // TCP behind extension headers.
+        "meta nfproto ipv6 ip6 nexthdr != tcp goto beside".to_owned(),
+        format!("{NO_REQUEST} goto beside"),
+    ];
+    let mut leave = |condition: String| rules.push(format!("{condition} goto beside"));
+    if !capture.ports.is_empty() {
+        leave(format!("tcp dport != {}", ports(&capture.ports)));
+    }
+    if !capture.except_ports.is_empty() {
+        leave(format!("tcp dport {}", ports(&capture.except_ports)));
+    }
+    for (which, wanted, left_alone) in
+        [("daddr", &capture.to, &capture.except_to), ("saddr", &capture.from, &capture.except_from)]
+    {
+        for (family, is_family) in [("ip", IpAddr::is_ipv4 as fn(&IpAddr) -> bool), ("ip6", IpAddr::is_ipv6)] {
+            if let Some(networks) = networks(left_alone, is_family) {
+                leave(format!("{family} {which} {networks}"));
+            }
+            match networks(wanted, is_family) {
+                Some(networks) => leave(format!("{family} {which} != {networks}")),
+                // Only networks of the other family are wanted.
+                None if !wanted.is_empty() => {
+                    leave(format!("meta nfproto {}", if family == "ip" { "ipv4" } else { "ipv6" }));
+                }
+                None => {}
+            }
+        }
+    }
+    rules
+}
+
+fn interfaces(capture: &CaptureRules) -> String {
+    let names: Vec<String> = capture.interfaces.iter().map(|name| format!("\"{name}\"")).collect();
+    format!("{{ {} }}", names.join(", "))
+}
+
+fn ports(ports: &[RangeInclusive<u16>]) -> String {
+    let ranges: Vec<String> = ports.iter().map(|range| format!("{}-{}", range.start(), range.end())).collect();
+    format!("{{ {} }}", ranges.join(", "))
+}
+
+fn networks(networks: &[Network], is_family: fn(&IpAddr) -> bool) -> Option<String> {
+    let of_family = networks.iter().filter(|network| is_family(&network.address));
+    let texts: Vec<String> = of_family.map(|network| format!("{}/{}", network.address, network.prefix)).collect();
+    (!texts.is_empty()).then(|| format!("{{ {} }}", texts.join(", ")))
+}

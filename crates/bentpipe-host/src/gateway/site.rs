@@ -1,0 +1,738 @@
+//! What a gateway's site can do besides having sockets: [`Capture`] in the kernel.
+
+use super::firewall::{self, Firewall, Marks, Rules};
+use super::inject::Injector;
+use super::netfilter::{Counter, PacketLog};
+use super::resolver::Resolver;
+use super::rights::Rights;
+use super::syn::Syn;
+use crate::sockets::{SocketsView, error_of, new_socket, prepare_for_relay};
+use bentpipe_gateway::file::CaptureRules;
+use bentpipe_link::capture::{Bypassed, Capture, Refusal, Request, RequestId};
+use bentpipe_link::socket::{Connection, SocketError, SocketId, Sockets};
+use bentpipe_link::time::{Duration, Instant};
+use rustix::event::epoll;
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// What a gateway does at its site.
+#[derive(Clone, Debug)]
+pub struct CaptureOptions {
+    /// Which connections are captured; `None`: the gateway is only asked.
+    pub rules: Option<CaptureRules>,
+    /// When the gateway is gone without having been stopped, what it would capture is refused instead of passing by.
+    pub closed: bool,
+    /// Connections are made in their clients' names.
+    pub keep_addresses: bool,
+    /// Where the program's listeners and its UDP socket are bound, by port; else to all addresses.
+    pub bind: Vec<SocketAddr>,
+    /// Requests that may be held at once; further ones are lost, and their clients ask again.
+    pub held_max: usize,
+    /// Requests a second that are looked at; the rest are lost.
+    pub rate_max: u32,
+}
+
+impl Default for CaptureOptions {
+    fn default() -> Self {
+        CaptureOptions {
+            rules: None,
+            closed: false,
+            keep_addresses: true,
+            bind: Vec::new(),
+            held_max: 4096,
+            rate_max: 2000,
+        }
+    }
+}
+
+/// The state behind [`Capture`].
+pub(crate) struct CaptureSite {
+    options: CaptureOptions,
+    /// The kernel has IPv6.
+    pub(crate) ipv6: bool,
+    network: Option<Network>,
+    held: BTreeMap<Ends, Held>,
+    by_request: BTreeMap<RequestId, Ends>,
+    relayed: BTreeMap<Ends, SocketId>,
+    caught: VecDeque<RequestId>,
+    deadlines: BTreeSet<(Instant, Ends)>,
+    requests: u64,
+    resolver: Resolver,
+    lookups: BTreeMap<SocketId, Lookup>,
+    lookup_deadlines: BTreeSet<(Instant, SocketId)>,
+    bypassed: Bypassed,
+    bypassed_read: Option<Instant>,
+    accept_again: Option<Instant>,
+    check_rules: Instant,
+    remarks: VecDeque<String>,
+}
+
+/// Who asks, and who is asked.
+type Ends = (SocketAddr, SocketAddr);
+
+/// What needs rights over the network.
+struct Network {
+    log: PacketLog,
+    injector: Injector,
+    listener_v4: Socket,
+    listener_v6: Option<Socket>,
+    counter: Counter,
+    firewall: Firewall,
+}
+
+struct Held {
+    request: RequestId,
+    syn: Syn,
+    state: State,
+    until: Instant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nobody has decided.
+    Waiting,
+    /// Admitted to the kernel, whose handshake with the client is under way.
+    Answered(SocketId),
+    /// Its packets pass by.
+    Bypassed,
+}
+
+/// A connection to a name.
+struct Lookup {
+    /// Addresses to try, the next last; `None`: not known yet.
+    addresses: Option<Vec<SocketAddr>>,
+    traffic_class: u8,
+    until: Instant,
+}
+
+/// Data of this site's own descriptors in epoll, apart from the program's sockets.
+pub(crate) mod token {
+    pub const LOG: u64 = u64::MAX - 1;
+    pub const LISTENER: u64 = u64::MAX - 2;
+    pub const RESOLVER: u64 = u64::MAX - 3;
+}
+
+const BACKLOG: i32 = 4096;
+/// Longer than a client asks: 127 s with Linux's `tcp_syn_retries` = 6, and a set-up of a circuit before.
+const WAIT_MAX: Duration = Duration::from_secs(200);
+/// A client answers within the kernel's first four repetitions (1 + 2 + 4 + 8 s), or it has gone.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(16);
+/// As long as a client may repeat its SYN.
+const BYPASS_KEPT: Duration = Duration::from_secs(130);
+/// One address of a name, while there are others.
+const ADDRESS_LIMIT: Duration = Duration::from_secs(5);
+const COUNTER_INTERVAL: Duration = Duration::from_secs(1);
+const RULES_INTERVAL: Duration = Duration::from_secs(2);
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Datagrams of the firewall's log taken in one turn.
+const BATCHES_MAX: usize = 64;
+const REMARKS_MAX: usize = 100;
+/// Of the pair's UDP socket: a quarter of a second at 128 Mbit/s. The kernel gives what net.core.rmem_max allows.
+const PAIR_BUFFER: usize = 4 << 20;
+/// `SIOCATMARK` (linux/sockios.h).
+const SIOCATMARK: libc::Ioctl = 0x8905;
+
+impl CaptureSite {
+    /// Prepares the calling thread's namespace.
+    pub(crate) fn open(options: CaptureOptions, epoll: &OwnedFd, now: Instant) -> io::Result<CaptureSite> {
+        let any_v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        let ipv6 = Socket::new(Domain::IPV6, Type::DGRAM, None).and_then(|s| s.bind(&any_v6.into())).is_ok();
+        let mut remarks = VecDeque::new();
+        let wanted = options.rules.is_some() || options.keep_addresses;
+        let network = match wanted.then(|| Network::open(&options, ipv6)) {
+            None => None,
+            Some(Ok(network)) => Some(network),
+            Some(Err(error)) if options.rules.is_some() => return Err(error),
+            Some(Err(error)) => {
+                remarks.push_back(format!("connections cannot be made in their clients' names: {error}"));
+                None
+            }
+        };
+        let resolver = Resolver::start()?;
+        let watch = |fd, token| epoll::add(epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN);
+        watch(resolver.as_fd(), token::RESOLVER)?;
+        if let Some(network) = &network {
+            watch(network.log.as_fd(), token::LOG)?;
+            for listener in network.listeners() {
+                watch(listener.as_fd(), token::LISTENER)?;
+            }
+        }
+        Ok(CaptureSite {
+            options,
+            ipv6,
+            network,
+            held: BTreeMap::new(),
+            by_request: BTreeMap::new(),
+            relayed: BTreeMap::new(),
+            caught: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            requests: 0,
+            resolver,
+            lookups: BTreeMap::new(),
+            lookup_deadlines: BTreeSet::new(),
+            bypassed: Bypassed::default(),
+            bypassed_read: None,
+            accept_again: None,
+            check_rules: now + RULES_INTERVAL,
+            remarks,
+        })
+    }
+
+    /// Where a socket of the program with this port is bound.
+    pub(crate) fn address(&self, port: u16) -> SocketAddr {
+        let asked = self.options.bind.iter().find(|address| port != 0 && address.port() == port).map(SocketAddr::ip);
+        let address = match (self.ipv6, asked) {
+            (true, None) => Ipv6Addr::UNSPECIFIED.into(),
+            (true, Some(IpAddr::V4(v4))) if !v4.is_unspecified() => v4.to_ipv6_mapped().into(),
+            (true, Some(IpAddr::V4(_))) => Ipv6Addr::UNSPECIFIED.into(),
+            (false, None) => Ipv4Addr::UNSPECIFIED.into(),
+            (_, Some(other)) => other,
+        };
+        SocketAddr::new(address, port)
+    }
+
+    /// Prepares the UDP socket of the pair for bursts.
+    pub(crate) fn prepare_pair(&self, socket: &Socket) {
+        // The limits of ordinary users; with the right to, beyond them.
+        let _ = socket.set_recv_buffer_size(PAIR_BUFFER);
+        let _ = socket.set_send_buffer_size(PAIR_BUFFER);
+        for option in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
+            let size = PAIR_BUFFER as libc::c_int;
+            // SAFETY: the kernel reads four bytes of a live integer.
+            unsafe {
+                libc::setsockopt(
+                    socket.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    option,
+                    (&raw const size).cast(),
+                    size_of_val(&size) as libc::socklen_t,
+                )
+            };
+        }
+    }
+
+    /// What an operator wants to know, since the last call.
+    pub(crate) fn take_remarks(&mut self) -> Vec<String> {
+        self.remarks.drain(..).collect()
+    }
+
+    /// The program has closed a socket.
+    pub(crate) fn closed(&mut self, socket: SocketId, answers: Option<Ends>) {
+        if let Some(lookup) = self.lookups.remove(&socket) {
+            self.lookup_deadlines.remove(&(lookup.until, socket));
+        }
+        let Some(ends) = answers else { return };
+        if self.relayed.get(&ends) == Some(&socket) {
+            self.relayed.remove(&ends);
+        }
+        if self.held.get(&ends).is_some_and(|held| held.state == State::Answered(socket)) {
+            self.forget(ends);
+        }
+    }
+
+    /// When [`SocketsView::site_is_due`] has something to do.
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
+        let rules = self.network.as_ref().map(|_| self.check_rules);
+        let held = self.deadlines.first().map(|(at, _)| *at);
+        let lookups = self.lookup_deadlines.first().map(|(at, _)| *at);
+        [rules, held, lookups, self.accept_again].into_iter().flatten().min()
+    }
+
+    fn remark(&mut self, what: String) {
+        if self.remarks.len() < REMARKS_MAX {
+            self.remarks.push_back(what);
+        }
+    }
+
+    fn forget(&mut self, ends: Ends) -> Option<Held> {
+        let held = self.held.remove(&ends)?;
+        self.by_request.remove(&held.request);
+        self.deadlines.remove(&(held.until, ends));
+        Some(held)
+    }
+
+    fn set_state(&mut self, ends: Ends, state: State, until: Instant) {
+        if let Some(held) = self.held.get_mut(&ends) {
+            self.deadlines.remove(&(held.until, ends));
+            held.state = state;
+            held.until = until;
+            self.deadlines.insert((until, ends));
+        }
+    }
+
+    /// A SYN was caught.
+    fn take(&mut self, syn: Syn, now: Instant) {
+        let Some(network) = &self.network else { return };
+        let ends = (syn.client, syn.server);
+        if let Some(held) = self.held.get_mut(&ends) {
+            // Repeated: the last one has the newest timestamp, or belongs to a newer attempt.
+            held.syn = syn;
+            match held.state {
+                State::Waiting => {}
+                State::Answered(_) => drop(network.injector.admit(&held.syn)),
+                State::Bypassed => drop(network.injector.send_on(&held.syn)),
+            }
+        } else if self.relayed.contains_key(&ends) {
+            // The kernel knows what to do with a SYN in a connection (RFC 5961 §4).
+            drop(network.injector.admit(&syn));
+        } else if self.held.len() < self.options.held_max {
+            let request = RequestId(self.requests);
+            self.requests += 1;
+            let until = now + WAIT_MAX;
+            self.deadlines.insert((until, ends));
+            self.by_request.insert(request, ends);
+            self.held.insert(ends, Held { request, syn, state: State::Waiting, until });
+            self.caught.push_back(request);
+        }
+    }
+}
+
+impl Network {
+    fn open(options: &CaptureOptions, ipv6: bool) -> io::Result<Network> {
+        if !Rights::now().network {
+            let what = "this needs root, or the capabilities CAP_NET_ADMIN and CAP_NET_RAW";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        if options.rules.is_some() {
+            check_filter()?;
+        }
+        let log = PacketLog::open().map_err(|e| explain("cannot receive what the firewall logs", e))?;
+        let marks = Marks::of(&log);
+        let injector = Injector::open(marks, ipv6).map_err(|e| explain("cannot open raw sockets", e))?;
+        let listener_v4 = listener(Ipv4Addr::LOCALHOST.into())?;
+        let listener_v6 = if ipv6 { listener(Ipv6Addr::LOCALHOST.into()).ok() } else { None };
+        let rules = Rules {
+            capture: options.rules.as_ref(),
+            closed: options.closed,
+            port_v4: port_of(&listener_v4)?,
+            port_v6: listener_v6.as_ref().map(port_of).transpose()?,
+            group: log.group(),
+            rate_max: options.rate_max,
+        };
+        let firewall = Firewall::install(&rules)?;
+        let counter = Counter::open(&firewall::table(log.group()), firewall::COUNTER)?;
+        Ok(Network { log, injector, listener_v4, listener_v6, counter, firewall })
+    }
+
+    fn listeners(&self) -> impl Iterator<Item = &Socket> {
+        std::iter::once(&self.listener_v4).chain(&self.listener_v6)
+    }
+
+    /// After somebody ended `nft`.
+    fn install_again(&mut self, options: &CaptureOptions) -> io::Result<()> {
+        let rules = Rules {
+            capture: options.rules.as_ref(),
+            closed: options.closed,
+            port_v4: port_of(&self.listener_v4)?,
+            port_v6: self.listener_v6.as_ref().map(port_of).transpose()?,
+            group: self.log.group(),
+            rate_max: options.rate_max,
+        };
+        self.firewall = Firewall::install(&rules)?;
+        Ok(())
+    }
+}
+
+fn listener(address: IpAddr) -> io::Result<Socket> {
+    let address = SocketAddr::new(address, 0);
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
+    set_transparent(&socket, address)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket)
+}
+
+fn set_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    if address.is_ipv4() { socket.set_ip_transparent_v4(true) } else { socket.set_ip_transparent_v6(true) }
+}
+
+fn port_of(socket: &Socket) -> io::Result<u16> {
+    Ok(socket.local_addr()?.as_socket().map_or(0, |address| address.port()))
+}
+
+/// Admitted SYNs come in on the loopback device with a foreign source, which a strict reverse-path filter (RFC 3704 §2.2)
+/// drops.
+fn check_filter() -> io::Result<()> {
+    for name in ["net.ipv4.conf.all.rp_filter", "net.ipv4.conf.lo.rp_filter"] {
+        let value = crate::namespace::read_sysctl(name).unwrap_or_default();
+        if value == "1" {
+            let what =
+                format!("the sysctl {name} is 1 (strict), with which connections cannot be captured: set it to 2 or 0");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+    }
+    Ok(())
+}
+
+fn explain(what: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+impl SocketsView<'_> {
+    /// Reads what the firewall caught.
+    pub(crate) fn take_caught(&mut self) {
+        let now = self.clock.now();
+        let Some(site) = &mut self.own.site else { return };
+        let mut caught = Vec::new();
+        for _ in 0..BATCHES_MAX {
+            let Some(network) = &mut site.network else { return };
+            if !network.log.receive(|packet| caught.extend(Syn::parse(packet))) {
+                break;
+            }
+        }
+        for syn in caught {
+            site.take(syn, now);
+        }
+    }
+
+    /// Takes the connections whose clients have answered.
+    pub(crate) fn accept_admitted(&mut self) {
+        let now = self.clock.now();
+        let Some(site) = &mut self.own.site else { return };
+        site.accept_again = None;
+        let mut accepted = Vec::new();
+        for listener in site.network.iter().flat_map(Network::listeners) {
+            loop {
+                match listener.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+                    Ok((socket, _)) => accepted.push(socket),
+                    Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => {
+                        // No descriptor left, as a rule.
+                        site.accept_again = Some(now + ACCEPT_AGAIN);
+                        site.remarks.truncate(REMARKS_MAX - 1);
+                        site.remarks.push_back(format!("cannot take a connection: {error}"));
+                        break;
+                    }
+                }
+            }
+        }
+        for socket in accepted {
+            self.take_accepted(socket);
+        }
+    }
+
+    fn take_accepted(&mut self, socket: Socket) {
+        let ends = || Some((socket.peer_addr().ok()?.as_socket()?, socket.local_addr().ok()?.as_socket()?));
+        let found = ends().and_then(|ends| {
+            let site = self.own.site.as_mut()?;
+            match site.held.get(&ends)?.state {
+                State::Answered(id) => site.forget(ends).map(|held| (ends, id, held.syn.traffic_class)),
+                State::Waiting | State::Bypassed => None,
+            }
+        });
+        let Some((ends, id, class)) = found else {
+            // Somebody's who found the port by himself, or whose program has given up meanwhile.
+            let _ = SockRef::from(&socket).set_linger(Some(std::time::Duration::ZERO));
+            return;
+        };
+        prepare_for_relay(&socket, Some(class));
+        match self.attach(id, socket, true) {
+            Ok(()) => {
+                if let Some(site) = &mut self.own.site {
+                    site.relayed.insert(ends, id);
+                }
+            }
+            Err(error) => self.fail(id, error),
+        }
+        self.own.note_change(id);
+    }
+
+    fn fail(&mut self, id: SocketId, error: SocketError) {
+        if let Some(entry) = self.own.open.get_mut(&id) {
+            entry.error.get_or_insert(error);
+        }
+        self.own.note_change(id);
+    }
+
+    /// Uses the addresses that were found.
+    pub(crate) fn take_looked_up(&mut self) {
+        while let Some(answer) = self.own.site.as_ref().and_then(|site| site.resolver.next_answer()) {
+            let Some(site) = &mut self.own.site else { return };
+            let Some(lookup) = site.lookups.get_mut(&answer.socket) else { continue };
+            match answer.addresses {
+                Ok(mut addresses) if !addresses.is_empty() => {
+                    addresses.reverse();
+                    lookup.addresses = Some(addresses);
+                    self.try_next_address(answer.socket, SocketError::Unreachable);
+                }
+                _ => self.end_lookup(answer.socket, Some(SocketError::Other(libc::ENOENT))),
+            }
+        }
+    }
+
+    /// Of a connection to a name, something has changed; `true`: not for the program to know.
+    pub(crate) fn lookup_goes_on(&mut self, id: SocketId) -> bool {
+        if !self.own.site.as_ref().is_some_and(|site| site.lookups.contains_key(&id)) {
+            return false;
+        }
+        match self.connection(id) {
+            Ok(Connection::Opening) => {}
+            Ok(Connection::Open) => self.end_lookup(id, None),
+            Err(error) => self.try_next_address(id, error),
+        }
+        true
+    }
+
+    /// Goes on with the next address of a name, or ends with `error` if there is none.
+    fn try_next_address(&mut self, id: SocketId, mut error: SocketError) {
+        loop {
+            let Some(site) = &mut self.own.site else { return };
+            let Some(lookup) = site.lookups.get_mut(&id) else { return };
+            let Some(to) = lookup.addresses.as_mut().and_then(Vec::pop) else {
+                return self.end_lookup(id, Some(error));
+            };
+            let others = lookup.addresses.as_ref().is_some_and(|left| !left.is_empty());
+            site.lookup_deadlines.remove(&(lookup.until, id));
+            let class = lookup.traffic_class;
+            if others {
+                lookup.until = self.clock.now() + ADDRESS_LIMIT;
+                site.lookup_deadlines.insert((lookup.until, id));
+            }
+            if let Some(entry) = self.own.open.get_mut(&id) {
+                // Closing a descriptor takes it out of epoll.
+                entry.socket = None;
+                entry.error = None;
+            }
+            let connected = begin(None, to, class, self.own.site.is_some());
+            match connected.and_then(|(socket, open)| self.attach(id, socket, open).map(|()| open)) {
+                Ok(true) => return self.end_lookup(id, None),
+                Ok(false) => return,
+                Err(why) => error = why,
+            }
+        }
+    }
+
+    fn end_lookup(&mut self, id: SocketId, error: Option<SocketError>) {
+        if let Some(site) = &mut self.own.site
+            && let Some(lookup) = site.lookups.remove(&id)
+        {
+            site.lookup_deadlines.remove(&(lookup.until, id));
+        }
+        match error {
+            Some(error) => self.fail(id, error),
+            None => self.own.note_change(id),
+        }
+    }
+
+    /// Ends what has waited too long.
+    pub(crate) fn site_is_due(&mut self) {
+        let now = self.clock.now();
+        let Some(site) = &mut self.own.site else { return };
+        if site.check_rules <= now {
+            site.check_rules = now + RULES_INTERVAL;
+            if let Some(network) = &mut site.network
+                && network.firewall.is_gone()
+            {
+                let again = network.install_again(&site.options);
+                site.remark(match again {
+                    Ok(()) => "somebody ended nft, and the firewall's rules with it: installed again".into(),
+                    Err(error) => {
+                        format!("somebody ended nft, and the firewall's rules cannot be installed again: {error}")
+                    }
+                });
+            }
+        }
+        let mut given_up = Vec::new();
+        while let Some((_, ends)) = site.deadlines.first().copied().filter(|(at, _)| *at <= now) {
+            if let Some(Held { state: State::Answered(id), .. }) = site.forget(ends) {
+                given_up.push(id);
+            }
+        }
+        let late = site.lookup_deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id);
+        let late: Vec<SocketId> = late.collect();
+        let accept = site.accept_again.is_some_and(|at| at <= now);
+        for id in given_up {
+            self.fail(id, SocketError::TimedOut);
+        }
+        for id in late {
+            self.try_next_address(id, SocketError::TimedOut);
+        }
+        if accept {
+            self.accept_admitted();
+        }
+    }
+}
+
+/// Starts a connection, in the name of `client` if one is given.
+fn begin(
+    client: Option<SocketAddr>,
+    to: SocketAddr,
+    traffic_class: u8,
+    relayed: bool,
+) -> Result<(Socket, bool), SocketError> {
+    let socket = new_socket(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    if relayed {
+        prepare_for_relay(&socket, Some(traffic_class));
+    }
+    let connect = || {
+        if let Some(client) = client {
+            set_transparent(&socket, client)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&client.into())?;
+        }
+        socket.connect(&SockAddr::from(to))
+    };
+    match connect() {
+        Ok(()) => Ok((socket, true)),
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok((socket, false)),
+        Err(error) => Err(error_of(&error)),
+    }
+}
+
+impl Capture for SocketsView<'_> {
+    fn take_changed(&mut self, into: &mut Vec<SocketId>) {
+        for id in self.own.changed.drain(..) {
+            if let Some(entry) = self.own.open.get_mut(&id) {
+                entry.changed = false;
+                into.push(id);
+            }
+        }
+    }
+
+    fn next_request(&mut self) -> Option<Request> {
+        let site = self.own.site.as_mut()?;
+        while let Some(id) = site.caught.pop_front() {
+            if let Some((client, server)) = site.by_request.get(&id).copied()
+                && let Some(held) = site.held.get(&(client, server))
+            {
+                return Some(Request { id, client, server, traffic_class: held.syn.traffic_class });
+            }
+        }
+        None
+    }
+
+    fn answer(&mut self, request: RequestId) -> Result<SocketId, SocketError> {
+        let site = self.own.site.as_ref().ok_or(SocketError::Denied)?;
+        let ends = *site.by_request.get(&request).ok_or(SocketError::Closed)?;
+        let (network, held) = site.network.as_ref().zip(site.held.get(&ends)).ok_or(SocketError::Closed)?;
+        if held.state != State::Waiting {
+            return Err(SocketError::Closed);
+        }
+        network.injector.admit(&held.syn).map_err(|e| error_of(&e))?;
+        let id = self.reserve();
+        if let Some(entry) = self.own.open.get_mut(&id) {
+            entry.answers = Some(ends);
+        }
+        let until = self.clock.now() + HANDSHAKE_MAX;
+        if let Some(site) = &mut self.own.site {
+            site.set_state(ends, State::Answered(id), until);
+        }
+        Ok(id)
+    }
+
+    fn refuse(&mut self, request: RequestId, how: Refusal) {
+        let until = self.clock.now() + BYPASS_KEPT;
+        let Some(site) = &mut self.own.site else { return };
+        let Some(ends) = site.by_request.get(&request).copied() else { return };
+        let Some((network, held)) = site.network.as_ref().zip(site.held.get(&ends)) else { return };
+        if held.state != State::Waiting {
+            return;
+        }
+        let told = match how {
+            Refusal::Refused => network.injector.refuse(&held.syn),
+            Refusal::Unreachable => network.injector.unreachable(&held.syn),
+            Refusal::Ignored => Ok(()),
+            Refusal::Bypassed => network.injector.send_on(&held.syn),
+        };
+        if let Err(error) = told {
+            site.remark(format!("cannot tell {} what became of its request: {error}", ends.0));
+        }
+        if how == Refusal::Bypassed {
+            site.set_state(ends, State::Bypassed, until);
+        } else {
+            site.forget(ends);
+        }
+    }
+
+    fn connect_as(
+        &mut self,
+        client: Option<SocketAddr>,
+        to: SocketAddr,
+        traffic_class: u8,
+    ) -> Result<SocketId, SocketError> {
+        let keeps = self.keeps_addresses();
+        let client = client.filter(|client| keeps && client.is_ipv4() == to.is_ipv4());
+        let mut named = client.into_iter().flat_map(|client| [client, SocketAddr::new(client.ip(), 0)]);
+        let begun = loop {
+            match named.next() {
+                None => {
+                    let begun = begin(None, to, traffic_class, true);
+                    if let (Some(client), Ok(_), Some(site)) = (client, &begun, &mut self.own.site) {
+                        site.remark(format!("{to} sees this gateway's address instead of {client}: it cannot be used"));
+                    }
+                    break begun;
+                }
+                client => match begin(client, to, traffic_class, true) {
+                    Err(SocketError::AddressInUse | SocketError::Denied) => {}
+                    Err(SocketError::Other(libc::EADDRNOTAVAIL | libc::EINVAL)) => {}
+                    other => break other,
+                },
+            }
+        };
+        let (socket, open) = begun?;
+        self.add(socket, open)
+    }
+
+    fn connect_to_name(&mut self, name: &str, port: u16, traffic_class: u8) -> Result<SocketId, SocketError> {
+        let id = self.reserve();
+        let Some(site) = &mut self.own.site else { return Err(SocketError::Denied) };
+        if !site.resolver.ask(id, name, port) {
+            self.close(id);
+            return Err(SocketError::Other(libc::EAGAIN));
+        }
+        let until = Instant { ns: u64::MAX };
+        site.lookups.insert(id, Lookup { addresses: None, traffic_class, until });
+        Ok(id)
+    }
+
+    fn keeps_addresses(&self) -> bool {
+        self.own.site.as_ref().is_some_and(|site| site.options.keep_addresses && site.network.is_some())
+    }
+
+    fn next_is_urgent(&mut self, socket: SocketId) -> bool {
+        let Ok(kernel) = self.kernel(socket) else { return false };
+        let mut at_mark: libc::c_int = 0;
+        // SAFETY: the request writes one int.
+        let result = unsafe { libc::ioctl(kernel.as_raw_fd(), SIOCATMARK, &raw mut at_mark) };
+        result == 0 && at_mark != 0
+    }
+
+    fn send_urgent(&mut self, socket: SocketId, byte: u8) -> Result<bool, SocketError> {
+        let entry = self.entry(socket)?;
+        let Some(kernel) = &entry.socket else { return entry.error.map_or(Ok(false), Err) };
+        match kernel.send_with_flags(&[byte], libc::MSG_NOSIGNAL | libc::MSG_OOB) {
+            Ok(sent) => Ok(sent == 1),
+            Err(error) => entry.failed(&error).map_or(Ok(false), Err),
+        }
+    }
+
+    fn unacknowledged(&mut self, socket: SocketId) -> u64 {
+        self.kernel(socket).map_or(0, |kernel| bytes_unacknowledged(kernel.as_fd()))
+    }
+
+    fn bypassed(&mut self) -> Bypassed {
+        let now = self.clock.now();
+        let Some(site) = &mut self.own.site else { return Bypassed::default() };
+        if site.bypassed_read.is_none_or(|at| at + COUNTER_INTERVAL <= now) {
+            site.bypassed_read = Some(now);
+            if let Some(network) = &mut site.network
+                && let Ok(seen) = network.counter.read()
+            {
+                site.bypassed = seen;
+            }
+        }
+        site.bypassed
+    }
+}
+
+/// Bytes that the peer has not acknowledged (`SIOCOUTQ` of tcp(7)): 0 for a connection that is gone.
+pub(crate) fn bytes_unacknowledged(connection: std::os::fd::BorrowedFd<'_>) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one int.
+    let result = unsafe { libc::ioctl(connection.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result < 0 { 0 } else { u64::try_from(bytes).unwrap_or(0) }
+}

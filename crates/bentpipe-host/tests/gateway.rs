@@ -1,0 +1,444 @@
+//! The kernel's side of a gateway: a relay in one namespace between a client and a server in two others.
+
+use bentpipe_gateway::file::CaptureRules;
+use bentpipe_host::clock::Clock;
+use bentpipe_host::gateway::{CaptureOptions, GatewayDriver};
+use bentpipe_host::namespace::{Namespace, Privilege, acquire_privilege, write_sysctl};
+use bentpipe_link::capture::{Capture, Refusal, Request};
+use bentpipe_link::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
+use bentpipe_link::time::Instant;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::time::Duration;
+
+/// Three namespaces in a row: 10.1.0.2 – gateway – 10.2.0.2, and fd01::2 – gateway – fd02::2.
+struct Row {
+    client: Namespace,
+    gateway: Namespace,
+    server: Namespace,
+}
+
+const SERVER: [&str; 2] = ["10.2.0.2", "fd02::2"];
+const CLIENT: [&str; 2] = ["10.1.0.2", "fd01::2"];
+const WAIT: Duration = Duration::from_secs(10);
+
+impl Row {
+    fn new() -> Row {
+        let [client, gateway, server] = [(); 3].map(|()| Namespace::new().unwrap());
+        for namespace in [&client, &gateway, &server] {
+            namespace.run(|| ip("link set lo up")).unwrap();
+        }
+        for (n, end, far) in [(1, &client, "10.2.0.0/16 via 10.1.0.1"), (2, &server, "10.1.0.0/16 via 10.2.0.1")] {
+            let far6 = if n == 1 { "fd02::/16 via fd01::1" } else { "fd01::/16 via fd02::1" };
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&end.as_fd());
+            let pid = std::process::id();
+            gateway
+                .run(|| {
+                    write_sysctl("net.ipv4.ip_forward", "1")?;
+                    write_sysctl("net.ipv6.conf.all.forwarding", "1")?;
+                    let side = if n == 1 { "lan" } else { "wan" };
+                    ip(&format!("link add {side} type veth peer name eth netns /proc/{pid}/fd/{fd}"))?;
+                    ip(&format!("addr add 10.{n}.0.1/16 dev {side}"))?;
+                    ip(&format!("addr add fd0{n}::1/16 dev {side} nodad"))?;
+                    ip(&format!("link set {side} up"))
+                })
+                .unwrap();
+            end.run(|| {
+                ip(&format!("addr add 10.{n}.0.2/16 dev eth"))?;
+                ip(&format!("addr add fd0{n}::2/16 dev eth nodad"))?;
+                ip("link set eth up")?;
+                ip(&format!("route add {far}"))?;
+                ip(&format!("-6 route add {far6}"))
+            })
+            .unwrap();
+        }
+        Row { client, gateway, server }
+    }
+
+    fn listen(&self, address: &str, port: u16) -> TcpListener {
+        let address: SocketAddr = (address.parse::<std::net::IpAddr>().unwrap(), port).into();
+        self.server.run(|| TcpListener::bind(address)).unwrap()
+    }
+
+    fn connect(&self, address: &str, port: u16) -> io::Result<TcpStream> {
+        let address: SocketAddr = (address.parse::<std::net::IpAddr>().unwrap(), port).into();
+        let mut result = None;
+        let connect = || {
+            let stream = TcpStream::connect_timeout(&address, WAIT)?;
+            stream.set_read_timeout(Some(WAIT))?;
+            Ok(stream)
+        };
+        self.client
+            .run(|| {
+                result = Some(connect());
+                Ok(())
+            })
+            .unwrap();
+        result.unwrap()
+    }
+
+    fn start(&self) -> GatewayDriver<Relay> {
+        let options = CaptureOptions { rules: Some(rules()), ..CaptureOptions::default() };
+        GatewayDriver::start(Some(&self.gateway), Clock::start(), Relay::default(), options).unwrap()
+    }
+
+    fn ruleset(&self) -> String {
+        let mut text = String::new();
+        self.gateway
+            .run(|| {
+                for command in ["nft list ruleset", "ip rule", "ip -6 rule", "ip route show table all"] {
+                    let output = Command::new("/bin/sh").args(["-c", command]).env("PATH", PATH).output()?;
+                    text += &String::from_utf8_lossy(&output.stdout);
+                }
+                Ok(())
+            })
+            .unwrap();
+        text
+    }
+}
+
+const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
+
+fn rules() -> CaptureRules {
+    CaptureRules {
+        interfaces: vec!["lan".into()],
+        ports: Vec::new(),
+        to: Vec::new(),
+        from: Vec::new(),
+        except_ports: vec![22..=22],
+        except_to: Vec::new(),
+        except_from: Vec::new(),
+    }
+}
+
+fn ip(arguments: &str) -> io::Result<()> {
+    let output = Command::new("ip").args(arguments.split(' ')).env("PATH", PATH).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr)))),
+    }
+}
+
+/// Relays what is captured, with one gateway where there should be two. Port 7 is bypassed.
+#[derive(Default)]
+struct Relay {
+    opening: BTreeMap<SocketId, Request>,
+    pairs: BTreeMap<SocketId, Half>,
+    changed: Vec<SocketId>,
+    polls: u64,
+    urgent: Vec<u8>,
+}
+
+struct Half {
+    other: SocketId,
+    held: Vec<u8>,
+    has_ended: bool,
+    urgent_next: bool,
+}
+
+impl Program for Relay {
+    fn poll(&mut self, _now: Instant, sockets: &mut dyn Sockets) {
+        self.polls += 1;
+        while let Some(request) = sockets.capture().unwrap().next_request() {
+            if request.server.port() == 7 {
+                sockets.capture().unwrap().refuse(request.id, Refusal::Bypassed);
+                continue;
+            }
+            let asked =
+                sockets.capture().unwrap().connect_as(Some(request.client), request.server, request.traffic_class);
+            match asked {
+                Ok(far) => drop(self.opening.insert(far, request)),
+                Err(error) => refuse(sockets, request, error),
+            }
+        }
+        let mut changed = std::mem::take(&mut self.changed);
+        sockets.capture().unwrap().take_changed(&mut changed);
+        for id in changed.drain(..) {
+            if let Some(request) = self.opening.remove(&id) {
+                match sockets.connection(id) {
+                    Ok(Connection::Opening) => drop(self.opening.insert(id, request)),
+                    Err(error) => {
+                        sockets.close(id);
+                        refuse(sockets, request, error);
+                    }
+                    Ok(Connection::Open) => {
+                        let near = sockets.capture().unwrap().answer(request.id).unwrap();
+                        assert_eq!(sockets.peer_address(near), Ok(request.client));
+                        assert_eq!(sockets.local_address(near), Ok(request.server));
+                        for (from, other) in [(id, near), (near, id)] {
+                            let half = Half { other, held: Vec::new(), has_ended: false, urgent_next: false };
+                            self.pairs.insert(from, half);
+                        }
+                    }
+                }
+            }
+            self.relay(id, sockets);
+            if let Some(other) = self.pairs.get(&id).map(|half| half.other) {
+                self.relay(other, sockets);
+            }
+        }
+        self.changed = changed;
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        None
+    }
+
+    fn is_done(&self) -> bool {
+        false
+    }
+}
+
+impl Relay {
+    fn relay(&mut self, from: SocketId, sockets: &mut dyn Sockets) {
+        let Some(half) = self.pairs.get_mut(&from) else { return };
+        let to = half.other;
+        if half.has_ended || sockets.connection(to) == Ok(Connection::Opening) {
+            return;
+        }
+        loop {
+            if half.held.is_empty() {
+                let urgent = sockets.capture().unwrap().next_is_urgent(from);
+                let mut buffer = vec![0; if urgent { 1 } else { 64 << 10 }];
+                match sockets.receive(from, &mut buffer) {
+                    Ok(Received::Bytes(n)) => {
+                        buffer.truncate(n);
+                        half.held = buffer;
+                        half.urgent_next = urgent;
+                    }
+                    Ok(Received::Nothing) => return,
+                    Ok(Received::End) => {
+                        half.has_ended = true;
+                        sockets.finish(to);
+                        if self.pairs.get(&to).is_none_or(|other| other.has_ended) {
+                            sockets.close(from);
+                            sockets.close(to);
+                            self.pairs.remove(&from);
+                            self.pairs.remove(&to);
+                        }
+                        return;
+                    }
+                    Err(_) => {
+                        sockets.abort(from);
+                        sockets.abort(to);
+                        self.pairs.remove(&from);
+                        self.pairs.remove(&to);
+                        return;
+                    }
+                }
+            }
+            let sent = if half.urgent_next {
+                self.urgent.push(half.held[0]);
+                sockets.capture().unwrap().send_urgent(to, half.held[0]).map(usize::from)
+            } else {
+                sockets.send(to, &half.held)
+            };
+            match sent {
+                Ok(0) => return,
+                Ok(n) => drop(half.held.drain(..n)),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+fn refuse(sockets: &mut dyn Sockets, request: Request, error: SocketError) {
+    let how = match error {
+        SocketError::Refused => Refusal::Refused,
+        SocketError::Unreachable => Refusal::Unreachable,
+        _ => Refusal::Ignored,
+    };
+    sockets.capture().unwrap().refuse(request.id, how);
+}
+
+fn option(stream: &TcpStream, level: i32, name: i32) -> i32 {
+    let mut value = 0i32;
+    let mut length = 4;
+    let result = unsafe {
+        libc::getsockopt(stream.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
+    };
+    assert_eq!(result, 0);
+    value
+}
+
+/// One test, because a process gains the right to namespaces only while it has one thread; cargo gives each file a
+/// process. Its parts share the namespaces.
+fn main() {
+    let privilege = acquire_privilege().unwrap();
+    eprintln!("as {privilege:?}");
+    let before = Row::new();
+    let clean = before.ruleset();
+    drop(before);
+    let row = Row::new();
+    let gateway = row.start();
+    for (address, client) in SERVER.into_iter().zip(CLIENT) {
+        keeps_every_byte_and_address(&row, address, client);
+        refuses(&row, address);
+        carries_resets(&row, address);
+        carries_urgent(&row, &gateway, address);
+        lets_pass(&row, address);
+    }
+    marks(&row);
+    many(&row);
+    idle_costs_nothing(&row, &gateway);
+    let listener = row.listen(SERVER[0], 90);
+    let mut stream = row.connect(SERVER[0], 90).unwrap();
+    let mut server = listener.accept().unwrap().0;
+    server.write_all(b"half a file").unwrap();
+    let mut buffer = [0; 11];
+    stream.read_exact(&mut buffer).unwrap();
+    gateway.end();
+    assert_eq!(stream.read(&mut buffer).unwrap_err().kind(), ErrorKind::ConnectionReset, "never a clean end");
+    assert_eq!(server.read(&mut buffer).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let lines = |text: &str| text.lines().filter(|line| !line.contains("fe80")).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines(&row.ruleset()), lines(&clean), "nothing is left");
+    let after = row.listen(SERVER[0], 91);
+    row.connect(SERVER[0], 91).unwrap();
+    assert_eq!(after.accept().unwrap().1.ip().to_string(), CLIENT[0], "packets are forwarded again");
+    assert_ne!(privilege, Privilege::UserNamespace, "TODO");
+}
+
+fn keeps_every_byte_and_address(row: &Row, address: &str, client: &str) {
+    let listener = row.listen(address, 80);
+    let mut near = row.connect(address, 80).unwrap();
+    let (mut far, from) = listener.accept().unwrap();
+    assert_eq!((from.ip().to_string(), from.port()), (client.to_owned(), near.local_addr().unwrap().port()));
+    assert_eq!(near.peer_addr().unwrap().ip().to_string(), address);
+    let data: Vec<u8> = (0..3_000_000u32).flat_map(u32::to_le_bytes).collect();
+    let sent = data.clone();
+    let upload = std::thread::spawn(move || {
+        near.write_all(&sent).unwrap();
+        near.shutdown(Shutdown::Write).unwrap();
+        // The other direction stays open.
+        let mut answer = Vec::new();
+        near.read_to_end(&mut answer).unwrap();
+        answer
+    });
+    let mut received = Vec::new();
+    far.read_to_end(&mut received).unwrap();
+    assert!(received == data);
+    far.write_all(&data).unwrap();
+    drop(far);
+    assert!(upload.join().unwrap() == data);
+}
+
+fn refuses(row: &Row, address: &str) {
+    let started = std::time::Instant::now();
+    assert_eq!(row.connect(address, 81).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    // Nobody has this address; the gateway's neighbour discovery gives up after three seconds.
+    let nobody = if address.contains(':') { "fd02::99" } else { "10.2.0.99" };
+    assert_eq!(row.connect(nobody, 80).unwrap_err().kind(), ErrorKind::HostUnreachable);
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+fn carries_resets(row: &Row, address: &str) {
+    for by_client in [true, false] {
+        let listener = row.listen(address, 82);
+        let near = row.connect(address, 82).unwrap();
+        let far = listener.accept().unwrap().0;
+        far.set_read_timeout(Some(WAIT)).unwrap();
+        let (gone, mut left) = if by_client { (near, far) } else { (far, near) };
+        socket2::SockRef::from(&gone).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(gone);
+        assert_eq!(left.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset, "by client: {by_client}");
+    }
+}
+
+fn carries_urgent(row: &Row, gateway: &GatewayDriver<Relay>, address: &str) {
+    let listener = row.listen(address, 83);
+    let mut near = row.connect(address, 83).unwrap();
+    let mut far = listener.accept().unwrap().0;
+    near.write_all(b"plain").unwrap();
+    socket2::SockRef::from(&near).send_out_of_band(b"!").unwrap();
+    let mut seen = [0; 5];
+    far.read_exact(&mut seen).unwrap();
+    assert_eq!(&seen, b"plain");
+    let mut urgent = [std::mem::MaybeUninit::uninit()];
+    let deadline = std::time::Instant::now() + WAIT;
+    while socket2::SockRef::from(&far).recv_out_of_band(&mut urgent).is_err() {
+        assert!(std::time::Instant::now() < deadline, "no urgent byte came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(unsafe { urgent[0].assume_init() }, b'!');
+    assert!(gateway.with(|relay| std::mem::take(&mut relay.urgent)).unwrap() == b"!");
+}
+
+fn lets_pass(row: &Row, address: &str) {
+    // Excepted in the firewall, and bypassed by the program.
+    for port in [22, 7] {
+        let listener = row.listen(address, port);
+        let mut near = row.connect(address, port).unwrap();
+        let mut far = listener.accept().unwrap().0;
+        near.write_all(b"past the gateway").unwrap();
+        let mut seen = [0; 16];
+        far.read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"past the gateway");
+    }
+}
+
+fn marks(row: &Row) {
+    let listener = row.listen(SERVER[0], 84);
+    let socket = row
+        .client
+        .run(|| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+            socket.set_tos_v4(0xb8)?;
+            socket.connect(&format!("{}:84", SERVER[0]).parse::<SocketAddr>().unwrap().into())?;
+            Ok(socket)
+        })
+        .unwrap();
+    let far = listener.accept().unwrap().0;
+    // The traffic class that the SYN had at the server (IP_RECVTOS would show each packet's).
+    socket2::SockRef::from(&far).set_recv_tos_v4(true).unwrap();
+    let _ = (socket, option(&far, libc::IPPROTO_IP, libc::IP_TOS));
+}
+
+fn many(row: &Row) {
+    let listener = row.listen("::", 85);
+    let server = std::thread::spawn(move || {
+        let mut connections = Vec::new();
+        for _ in 0..200 {
+            let (mut stream, _) = listener.accept().unwrap();
+            connections.push(std::thread::spawn(move || {
+                let mut data = Vec::new();
+                stream.read_to_end(&mut data).unwrap();
+                stream.write_all(&data).unwrap();
+            }));
+        }
+        for connection in connections {
+            connection.join().unwrap();
+        }
+    });
+    let clients: Vec<_> = (0..200u32)
+        .map(|n| {
+            let mut stream = row.connect(SERVER[n as usize % 2], 85).unwrap();
+            std::thread::spawn(move || {
+                let data = n.to_le_bytes().repeat(5_000 + n as usize);
+                stream.write_all(&data).unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+                let mut back = Vec::new();
+                stream.read_to_end(&mut back).unwrap();
+                assert!(back == data, "connection {n}");
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap();
+    }
+    server.join().unwrap();
+    let _ = Ipv6Addr::UNSPECIFIED;
+}
+
+fn idle_costs_nothing(row: &Row, gateway: &GatewayDriver<Relay>) {
+    let listener = row.listen(SERVER[0], 86);
+    let idle: Vec<_> = (0..20).map(|_| (row.connect(SERVER[0], 86).unwrap(), listener.accept().unwrap())).collect();
+    std::thread::sleep(Duration::from_millis(100));
+    let before = gateway.with(|relay| relay.polls).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let polls = gateway.with(|relay| relay.polls).unwrap() - before;
+    assert!(polls <= 2, "{polls} polls for {} idle connections", idle.len());
+    drop(idle);
+}

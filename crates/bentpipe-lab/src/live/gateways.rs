@@ -1,0 +1,74 @@
+//! The gateways of a live run: each a thread in its site's namespace.
+
+use crate::collect::gateways::LeftGateway;
+use crate::pair::{self, Standing};
+use crate::scenario::Case;
+use crate::scenario::gateway::Pair;
+use bentpipe_gateway::Fail;
+use bentpipe_gateway::file::CaptureRules;
+use bentpipe_gateway::satellite::keys::{PairKeys, PrivateKey};
+use bentpipe_gateway::satellite::quic::Crypto;
+use bentpipe_host::emulation::Emulation;
+use bentpipe_host::gateway::{CaptureOptions, GatewayDriver};
+use std::io;
+
+/// The gateways of a case, by pair: hub, terminal.
+pub struct Pairs {
+    gateways: Vec<[GatewayDriver<Standing>; 2]>,
+}
+
+impl Pairs {
+    /// Starts every pair of a case, with keys that nobody else knows; the hubs' sides first, which wait. An error names
+    /// the site.
+    pub fn start(case: &Case, seed: u64, emulation: &Emulation) -> Result<Pairs, (String, io::Error)> {
+        let gateways = case.pairs.iter().map(|pair| start_pair(case, pair, seed, emulation));
+        Ok(Pairs { gateways: gateways.collect::<Result<_, _>>()? })
+    }
+
+    /// Ends the gateways: what each has done, and what a reader must know of their sites.
+    pub fn finish(self) -> (Vec<[LeftGateway; 2]>, Vec<String>) {
+        let mut remarks = Vec::new();
+        let mut end = |driver: GatewayDriver<Standing>| {
+            remarks.extend(driver.take_remarks());
+            // As it stands: the other side's end is no part of the case.
+            driver.end().map(|gateway| gateway.left()).unwrap_or_default()
+        };
+        let left = self.gateways.into_iter().map(|pair| pair.map(&mut end)).collect();
+        (left, remarks)
+    }
+}
+
+fn start_pair(
+    case: &Case,
+    pair: &Pair,
+    seed: u64,
+    emulation: &Emulation,
+) -> Result<[GatewayDriver<Standing>; 2], (String, io::Error)> {
+    let fail = |side: usize, error: io::Error| (pair.sites[side].clone(), error);
+    let key = |side: usize| PrivateKey::generate().map_err(|error| fail(side, io::Error::other(error)));
+    let keys = [key(0)?, key(1)?];
+    let plan = &emulation.plan;
+    let start = |side: usize| {
+        let own = PairKeys { own: keys[side].clone(), peer: keys[1 - side].public() };
+        let gateway = Standing::new(case, pair, side, Crypto::Tls(own), seed, plan)
+            .map_err(|error| fail(side, io::Error::other(error)))?;
+        let (site, link_interface) = plan.links[pair.link].ports[side];
+        debug_assert_eq!(site, pair::site(pair, side, plan));
+        let interfaces = plan.sites[site].interfaces.iter().enumerate();
+        let lan = interfaces.filter(|(number, _)| *number != link_interface).map(|(_, lan)| lan.device.clone());
+        let rules = CaptureRules {
+            interfaces: lan.collect(),
+            ports: Vec::new(),
+            to: Vec::new(),
+            from: Vec::new(),
+            except_ports: Vec::new(),
+            except_to: Vec::new(),
+            except_from: Vec::new(),
+        };
+        let closed = pair.settings.fail == Fail::Closed;
+        let options = CaptureOptions { rules: Some(rules), closed, ..CaptureOptions::default() };
+        GatewayDriver::start(Some(emulation.namespace(site)), emulation.clock(), gateway, options)
+            .map_err(|error| fail(side, error))
+    };
+    Ok([start(0)?, start(1)?])
+}

@@ -1,0 +1,69 @@
+//! The gateways of a pair, made from what a scenario says: the same in live and virtual runs.
+
+use crate::collect::gateways::{LeftGateway, NoticeLog};
+use crate::scenario::Case;
+use crate::scenario::gateway::Pair;
+use bentpipe_gateway::Gateway;
+use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite, SetupError};
+use bentpipe_link::seed::Seed;
+use bentpipe_link::socket::{Program, Sockets};
+use bentpipe_link::time::Instant;
+use bentpipe_link::topology::Plan;
+
+/// The number of a gateway's site: the hub's (0) or the terminal's side (1).
+pub fn site(pair: &Pair, side: usize, plan: &Plan) -> usize {
+    plan.site(&pair.sites[side]).unwrap_or_else(|| unreachable!("the network was planned with every pair's sites"))
+}
+
+/// The number that a pair's streams of randomness come from: each side's own, and the one that both share.
+pub fn seeds(case: &Case, pair: &Pair, seed: u64) -> ([u64; 2], u64) {
+    let seed = Seed(seed).child(&format!("gateways/{}", case.links[pair.link].name));
+    (["hub", "terminal"].map(|side| seed.child(side).0), seed.child("pair").0)
+}
+
+/// A gateway that keeps what it says.
+pub struct Standing {
+    /// The gateway itself.
+    pub gateway: Gateway,
+    /// What it has said.
+    pub notices: NoticeLog,
+}
+
+impl Standing {
+    /// A gateway at its start.
+    pub fn new(
+        case: &Case,
+        pair: &Pair,
+        side: usize,
+        crypto: Crypto,
+        seed: u64,
+        plan: &Plan,
+    ) -> Result<Standing, SetupError> {
+        let config = pair.config(side, &case.links[pair.link], plan);
+        let (own, _) = seeds(case, pair, seed);
+        let incoming = pair.config(1 - side, &case.links[pair.link], plan).satellite.rate;
+        let satellite =
+            QuicSatellite::with_incoming(Instant::ZERO, config.satellite.clone(), incoming, crypto, own[side])?;
+        Ok(Standing { gateway: Gateway::new(config, Box::new(satellite)), notices: NoticeLog::default() })
+    }
+
+    /// What it has done and said by now.
+    pub fn left(&self) -> LeftGateway {
+        LeftGateway { figures: self.gateway.figures(), notices: self.notices.clone() }
+    }
+}
+
+impl Program for Standing {
+    fn poll(&mut self, now: Instant, sockets: &mut dyn Sockets) {
+        self.gateway.poll(now, sockets);
+        self.notices.extend(now, self.gateway.take_notices());
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        self.gateway.next_wake()
+    }
+
+    fn is_done(&self) -> bool {
+        self.gateway.is_done()
+    }
+}
