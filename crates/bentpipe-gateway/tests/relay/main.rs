@@ -1,0 +1,11 @@
+//! The relay between hosts in memory, over a satellite side in memory.
+
+mod ends;
+mod faults;
+mod pair;
+mod properties;
+mod proxies;
+mod quic;
+mod site;
+mod transfers;
+mod world;
