@@ -44,6 +44,8 @@ pub(crate) struct Entry {
     pub changed: bool,
     /// Of an answered request: its client and its server.
     pub answers: Option<(SocketAddr, SocketAddr)>,
+    /// Of a connection made in a client's name: that name and its server.
+    pub asked: Option<(SocketAddr, SocketAddr)>,
 }
 
 impl ProgramSockets {
@@ -91,7 +93,7 @@ impl SocketsView<'_> {
     pub(crate) fn reserve(&mut self) -> SocketId {
         let id = SocketId(self.own.next);
         self.own.next = self.own.next.wrapping_add(1);
-        let entry = Entry { socket: None, error: None, connected: false, changed: false, answers: None };
+        let entry = Entry { socket: None, error: None, connected: false, changed: false, answers: None, asked: None };
         self.own.open.insert(id, entry);
         id
     }
@@ -122,7 +124,7 @@ impl SocketsView<'_> {
         if let Some(entry) = self.own.open.remove(&socket)
             && let Some(site) = &mut self.own.site
         {
-            site.closed(socket, entry.answers);
+            site.closed(socket, entry.answers, entry.asked);
         }
     }
 

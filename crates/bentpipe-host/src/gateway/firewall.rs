@@ -264,6 +264,12 @@ impl Rules<'_> {
         let ours = format!("socket transparent 1 meta mark set {mark:#x} accept");
         add(&format!("rule inet {table} in iifname != lo {NO_REQUEST} {ours}"));
         add(&format!("rule inet {table} in iifname != lo meta l4proto {{ icmp, ipv6-icmp }} {ours}"));
+        // Where a server on a network of this machine does not exist, the kernel says so to the client, in whose name we
+        // asked: we must hear it too.
+        add(&format!("chain inet {table} told {{ type filter hook output priority mangle; policy accept; }}"));
+        let hear = format!("limit rate 200/second log group {} queue-threshold 1", self.group);
+        add(&format!("rule inet {table} told icmp type destination-unreachable {hear}"));
+        add(&format!("rule inet {table} told icmpv6 type destination-unreachable {hear}"));
         if self.closed
             && let Some(capture) = self.capture
         {
