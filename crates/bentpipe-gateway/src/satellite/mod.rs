@@ -2,6 +2,9 @@
 //!
 //! [`Satellite`] is what the relay needs of it.
 
+pub mod keys;
+pub mod quic;
+
 use bentpipe_link::framing::Framing;
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::BitRate;

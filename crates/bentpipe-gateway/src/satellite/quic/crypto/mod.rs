@@ -1,0 +1,83 @@
+//! How the pair proves who it is and protects its packets: a choice given at construction.
+
+mod counted;
+mod model;
+mod tls;
+
+use super::SetupError;
+use crate::satellite::Side;
+use crate::satellite::keys::PairKeys;
+use counted::{CountedClient, CountedServer};
+use quinn_proto::crypto::{ClientConfig, HandshakeTokenKey, HmacKey, ServerConfig};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How the pair proves who it is and protects its packets.
+#[derive(Clone, Debug)]
+pub enum Crypto {
+    /// TLS 1.3 with raw public keys (RFC 7250), each side pinned to the other's key. Draws the system's random numbers.
+    Tls(PairKeys),
+    /// For virtual runs: messages, tags and round trips of the same size, a checksum in place of encryption, no
+    /// randomness but the seed's. Both sides of a pair are given the same number; a side with another is a stranger.
+    Model(u64),
+}
+
+/// What has been decrypted, and what failed.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    forged: AtomicU64,
+    authentic: AtomicU64,
+}
+
+impl Counters {
+    /// Packets that failed the check.
+    pub(super) fn forged(&self) -> u64 {
+        self.forged.load(Ordering::Relaxed)
+    }
+
+    /// Packets that only somebody who took part in a handshake can have made.
+    pub(super) fn authentic(&self) -> u64 {
+        self.authentic.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, good: bool, proves: bool) {
+        if !good {
+            self.forged.fetch_add(1, Ordering::Relaxed);
+        } else if proves {
+            self.authentic.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What the QUIC library needs of a [`Crypto`].
+pub(super) struct Suite {
+    pub(super) client: Option<Arc<dyn ClientConfig>>,
+    pub(super) server: Option<Arc<dyn ServerConfig>>,
+    pub(super) reset_key: Arc<dyn HmacKey>,
+    pub(super) token_key: Arc<dyn HandshakeTokenKey>,
+    pub(super) counters: Arc<Counters>,
+    /// Where identifiers and the like come from.
+    pub(super) random: [u8; 32],
+}
+
+impl Suite {
+    pub(super) fn new(crypto: &Crypto, side: Side, seed: u64) -> Result<Suite, SetupError> {
+        let counters = Arc::new(Counters::default());
+        let hub = side == Side::Hub;
+        let (client, server, reset_key, token_key, random) = match crypto {
+            Crypto::Tls(keys) => {
+                let client: Option<Arc<dyn ClientConfig>> = if hub { None } else { Some(tls::client(keys)?) };
+                let server: Option<Arc<dyn ServerConfig>> = if hub { Some(tls::server(keys)?) } else { None };
+                (client, server, tls::reset_key(keys), tls::token_key(keys), tls::random()?)
+            }
+            Crypto::Model(pair) => {
+                let client: Option<Arc<dyn ClientConfig>> = if hub { None } else { Some(model::client(*pair, seed)) };
+                let server: Option<Arc<dyn ServerConfig>> = if hub { Some(model::server(*pair, seed)) } else { None };
+                (client, server, model::reset_key(*pair), model::token_key(*pair), model::random(seed))
+            }
+        };
+        let client = client.map(|inner| CountedClient::wrap(inner, &counters));
+        let server = server.map(|inner| CountedServer::wrap(inner, &counters));
+        Ok(Suite { client, server, reset_key, token_key, counters, random })
+    }
+}

@@ -1,0 +1,540 @@
+//! The satellite side over QUIC (RFC 9000): `quinn-proto`, pulled at the link's rate.
+//!
+//! The library never decides when a packet leaves. [`pacer`] gives each packet the time that it takes on the link, and only
+//! when the link has room is the library asked for the next one; [`rate`] says how fast that is, [`streams`] what goes
+//! first, [`peer`] what to do about silence. [`controller`] takes the place of congestion control.
+//!
+//! Told the time as everything here is. With [`Crypto::Model`] equal seeds give equal bytes; with [`Crypto::Tls`] the
+//! system's random numbers are drawn, as they must be.
+//!
+//! Relied on in quinn-proto 0.11.19, which is why the version is pinned and `tests/satellite.rs` holds it: a window above
+//! `u32::MAX` switches its pacer off; unordered reads have no limit on gaps; `poll_transmit` with one datagram makes one.
+
+mod clock;
+mod controller;
+mod crypto;
+mod hub;
+mod pacer;
+mod peer;
+mod rate;
+mod settings;
+mod streams;
+mod tail;
+mod terminal;
+
+pub use crypto::Crypto;
+
+use super::{Class, Event, Loss, Read, Satellite, SatelliteConfig, Side, Statistics, StreamError, StreamId};
+use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::units::BitRate;
+use bytes::{Bytes, BytesMut};
+use clock::Clock;
+use controller::Gate;
+use crypto::{Counters, Suite};
+use hub::Hub;
+use pacer::{Pacer, wire_bits};
+use peer::{Peer, Surroundings, loss};
+use quinn_proto::{
+    Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointEvent, Event as QuicEvent, VarInt,
+};
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng;
+use rate::RateControl;
+use settings::Sizes;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use terminal::Terminal;
+
+/// Answers to strangers that may wait for the link: more are not given.
+const REPLIES_MAX: usize = 16;
+/// Of its rate, the pair keeps this much whatever goes on beside it.
+const SHARE_MIN: u64 = 20;
+/// Loss below which nothing is sent twice.
+const LOSS_MIN: f64 = 1e-4;
+
+/// Why no satellite side can be made.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The TLS library refused.
+    #[error("TLS could not be set up: {0}")]
+    Tls(String),
+    /// The system gave no random bytes.
+    #[error("the system's random generator failed")]
+    Random,
+    /// The link's packets are too short.
+    #[error("the link's largest packet is {0} bytes; allowed: 256 to 65535")]
+    Mtu(u64),
+    /// The hub's address cannot be called.
+    #[error("the hub's address {0} cannot be called: it needs an address of a machine and a port other than 0")]
+    Address(SocketAddr),
+}
+
+/// The satellite side over QUIC.
+pub struct QuicSatellite {
+    config: SatelliteConfig,
+    incoming: Option<BitRate>,
+    clock: Clock,
+    counters: Arc<Counters>,
+    endpoint: Endpoint,
+    role: Role,
+    /// The pair's connection; at a terminal also while it is being made.
+    current: Option<Peer>,
+    /// At a hub: handshakes that have not ended.
+    half_open: Vec<Peer>,
+    /// Connections so far; part of every stream's number.
+    connections: u64,
+    rate: RateControl,
+    pacer: Pacer,
+    beside: BitRate,
+    /// Something waits for the link.
+    blocked: bool,
+    replies: VecDeque<(SocketAddr, Vec<u8>)>,
+    events: VecDeque<Event>,
+    /// Ended on request; nothing is begun any more.
+    closed: bool,
+    totals: Statistics,
+}
+
+/// What only one of the sides does.
+enum Role {
+    Hub(Hub),
+    Terminal(Terminal),
+}
+
+impl QuicSatellite {
+    /// A side that has not sent anything yet; a terminal begins to call with the first `wake`. How fast data comes in is
+    /// guessed ([`QuicSatellite::with_incoming`]).
+    pub fn new(now: Instant, config: SatelliteConfig, crypto: Crypto, seed: u64) -> Result<Self, SetupError> {
+        QuicSatellite::with_incoming(now, config, None, crypto, seed)
+    }
+
+    /// The same, with the rate of the direction in which this side receives: receive buffers are sized for it. `None`:
+    /// as the other direction, and at least 20 Mbit/s.
+    pub fn with_incoming(
+        now: Instant,
+        config: SatelliteConfig,
+        incoming: Option<BitRate>,
+        crypto: Crypto,
+        seed: u64,
+    ) -> Result<Self, SetupError> {
+        if !(256..=65_535).contains(&config.mtu) {
+            return Err(SetupError::Mtu(config.mtu));
+        }
+        if let Side::Terminal(hub) = config.side
+            && (hub.port() == 0 || hub.ip().is_unspecified())
+        {
+            return Err(SetupError::Address(hub));
+        }
+        let suite = Suite::new(&crypto, config.side, seed)?;
+        let counters = Arc::clone(&suite.counters);
+        let clock = Clock::new();
+        let mut random = ChaCha20Rng::from_seed(suite.random);
+        let (role, endpoint) = match config.side {
+            Side::Hub => {
+                let (hub, endpoint) = Hub::new(suite, &clock, &mut random);
+                (Role::Hub(hub), endpoint)
+            }
+            Side::Terminal(address) => {
+                let mut terminal = Terminal::new(now, suite, address, random);
+                let endpoint = terminal.endpoint();
+                (Role::Terminal(terminal), endpoint)
+            }
+        };
+        let packet_bits = config.mtu * 8;
+        let rate = RateControl::new(config.rate.map(|rate| rate.bps), config.loss, config.round_trip, packet_bits);
+        let pacer = Pacer::new(now, rate.rate());
+        Ok(QuicSatellite {
+            config,
+            incoming,
+            clock,
+            counters,
+            endpoint,
+            role,
+            current: None,
+            half_open: Vec::new(),
+            connections: 0,
+            rate,
+            pacer,
+            beside: BitRate::default(),
+            blocked: false,
+            replies: VecDeque::new(),
+            events: VecDeque::new(),
+            closed: false,
+            totals: Statistics::default(),
+        })
+    }
+
+    /// How long a handshake may take: some round trips, some packets, a circuit's set-up.
+    fn handshake_time(&self, least: Duration, trips: u64) -> Duration {
+        let packets = self.pacer.time_for(30 * 8 * settings::DATAGRAM_MIN);
+        let circuit = if self.config.dial_up { Duration::from_secs(180) } else { Duration::ZERO };
+        least.max(Duration { ns: self.config.round_trip.ns.saturating_mul(trips) }) + packets + circuit
+    }
+
+    fn peer_of(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        connection: Connection,
+        gate: Arc<Gate>,
+        sizes: Sizes,
+    ) -> Peer {
+        self.connections += 1;
+        let streams = streams::Streams::new(self.connections, &sizes, self.rate.rate());
+        Peer::new(now, handle, connection, gate, sizes, streams)
+    }
+
+    /// Handles everything that the library has to say about a connection. The peer must be out of its place.
+    fn listen(&mut self, now: Instant, peer: &mut Peer) {
+        while let Some(event) = peer.connection.poll_endpoint_events() {
+            if let Some(answer) = self.endpoint.handle_event(peer.handle, event) {
+                peer.connection.handle_event(answer);
+            }
+        }
+        while let Some(event) = peer.connection.poll() {
+            match event {
+                QuicEvent::Connected => self.on_connected(now, peer),
+                QuicEvent::ConnectionLost { reason } => {
+                    let was = peer.is_connected();
+                    peer.set_over();
+                    let why = loss(&reason);
+                    if why == Some(Loss::Stranger) {
+                        self.totals.strangers += 1;
+                    }
+                    if let Some(why) = why {
+                        self.on_lost(now, was, why);
+                    }
+                }
+                QuicEvent::Stream(event) => {
+                    if peer.is_connected() {
+                        peer.streams.on_event(&mut peer.connection, event, &mut self.events);
+                    }
+                }
+                QuicEvent::HandshakeDataReady | QuicEvent::DatagramReceived | QuicEvent::DatagramsUnblocked => {}
+            }
+        }
+        let mut around = Surroundings {
+            config: &self.config,
+            clock: &self.clock,
+            rate: &mut self.rate,
+            events: &mut self.events,
+        };
+        peer.settle(now, &mut around);
+        self.apply_rate();
+    }
+
+    fn on_connected(&mut self, now: Instant, peer: &mut Peer) {
+        peer.set_established(now);
+        self.totals.connections += 1;
+        self.rate.start(now);
+        if let Some(old) = self.current.take() {
+            // Only the pinned peer gets this far: it was started anew, or has given the old connection up.
+            let was = old.is_connected();
+            self.retire(old);
+            if was {
+                self.events.push_back(Event::Lost(Loss::Restarted));
+            }
+        }
+        if let Role::Terminal(terminal) = &mut self.role {
+            terminal.on_connected();
+        }
+        self.events.push_back(Event::Connected);
+    }
+
+    /// A connection is over. `was`: the pair was connected by it.
+    fn on_lost(&mut self, now: Instant, was: bool, why: Loss) {
+        match &mut self.role {
+            Role::Hub(_) => {}
+            Role::Terminal(terminal) => terminal.on_lost(now, why, self.config.dial_up),
+        }
+        let says = was || (why == Loss::Stranger && matches!(self.role, Role::Terminal(_)));
+        if says {
+            self.events.push_back(Event::Lost(why));
+        }
+    }
+
+    /// Counts a connection in and forgets it, without a word to the other side.
+    fn retire(&mut self, peer: Peer) {
+        self.totals.packets_lost += peer.connection.stats().path.lost_packets;
+        self.totals.delivered_bytes += peer.delivered();
+        if !peer.connection.is_drained() {
+            let _ = self.endpoint.handle_event(peer.handle, EndpointEvent::drained());
+        }
+    }
+
+    /// Puts a peer where it belongs now.
+    fn put_back(&mut self, peer: Peer) {
+        let given_up = peer.is_over() && !peer.connection.is_closed();
+        if peer.connection.is_drained() || given_up {
+            self.retire(peer);
+        } else if peer.is_established() && (self.current.is_none() || !peer.is_over()) {
+            if let Some(old) = self.current.replace(peer) {
+                self.retire(old);
+            }
+        } else if matches!(self.role, Role::Terminal(_)) {
+            self.current = Some(peer);
+        } else {
+            self.half_open.push(peer);
+        }
+    }
+
+    /// Runs `work` on each connection, which is out of its place meanwhile, until it gives something.
+    fn each<T>(&mut self, now: Instant, mut work: impl FnMut(&mut Self, &mut Peer) -> Option<T>) -> Option<T> {
+        let mut found = None;
+        if let Some(mut peer) = self.current.take() {
+            found = work(self, &mut peer);
+            self.listen(now, &mut peer);
+            self.put_back(peer);
+        }
+        let mut left = self.half_open.len();
+        while found.is_none() && left > 0 {
+            left -= 1;
+            let mut peer = self.half_open.remove(0);
+            found = work(self, &mut peer);
+            self.listen(now, &mut peer);
+            self.put_back(peer);
+        }
+        found
+    }
+
+    /// Gives the pacer the rate that is the pair's.
+    fn apply_rate(&mut self) {
+        let whole = self.rate.rate();
+        let own = whole.saturating_sub(self.beside.bps).max(whole / SHARE_MIN).max(1);
+        if own != self.pacer.rate() {
+            self.pacer.set_rate(own);
+            if let Some(peer) = &mut self.current {
+                peer.streams.set_rate(own);
+            }
+        }
+    }
+
+    fn reply(&mut self, to: SocketAddr, bytes: Vec<u8>) {
+        if self.replies.len() < REPLIES_MAX {
+            self.replies.push_back((to, bytes));
+        }
+    }
+
+    fn count_sent(&mut self, now: Instant, bits: u64) {
+        self.pacer.sent(now, bits);
+        self.totals.packets_sent += 1;
+        self.totals.link_bytes_sent += bits.div_ceil(8);
+    }
+
+    /// What one full packet takes.
+    fn packet_time(&self) -> Duration {
+        self.pacer.time_for(self.config.mtu * 8)
+    }
+
+    /// The last packets of a short exchange once more, where it is worth it.
+    fn transmit_tail(&mut self, now: Instant, into: &mut Vec<u8>) -> Option<SocketAddr> {
+        let packet = self.packet_time();
+        let lossy = self.config.loss >= LOSS_MIN || self.rate.recent_loss() >= LOSS_MIN;
+        let quick = packet.ns * 12 <= self.rate.base_round_trip().ns;
+        let peer = self.current.as_mut()?;
+        if self.config.dial_up || !lossy || !quick || !peer.is_connected() {
+            peer.tail.clear();
+            return None;
+        }
+        let (to, datagram) = peer.tail.take(now, packet)?;
+        let bits = wire_bits(&self.config.framing, self.config.mtu, to, &datagram);
+        *into = datagram;
+        self.count_sent(now, bits);
+        Some(to)
+    }
+
+    /// The connected peer, and where its events go.
+    fn connected(&mut self) -> Option<(&mut Peer, &mut VecDeque<Event>)> {
+        let peer = self.current.as_mut().filter(|peer| peer.is_connected())?;
+        Some((peer, &mut self.events))
+    }
+}
+
+impl Satellite for QuicSatellite {
+    fn receive(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
+        self.totals.packets_received += 1;
+        let at = self.clock.at(now);
+        let mut answer = Vec::new();
+        let authentic = self.counters.authentic();
+        match self.endpoint.handle(at, from, None, None, BytesMut::from(datagram), &mut answer) {
+            None => {}
+            Some(DatagramEvent::Response(transmit)) => self.reply(transmit.destination, answer),
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                let mut event = Some(event);
+                self.each(now, |satellite, peer| {
+                    if peer.handle != handle {
+                        return None;
+                    }
+                    peer.connection.handle_event(event.take()?);
+                    if satellite.counters.authentic() > authentic {
+                        let mut around = Surroundings {
+                            config: &satellite.config,
+                            clock: &satellite.clock,
+                            rate: &mut satellite.rate,
+                            events: &mut satellite.events,
+                        };
+                        peer.on_heard(now, &mut around);
+                    }
+                    Some(())
+                });
+            }
+        }
+    }
+
+    fn wake(&mut self, now: Instant) {
+        self.each(now, |satellite, peer| {
+            let mut around = Surroundings {
+                config: &satellite.config,
+                clock: &satellite.clock,
+                rate: &mut satellite.rate,
+                events: &mut satellite.events,
+            };
+            if let Some(why) = peer.wake(now, &mut around) {
+                peer.set_over();
+                satellite.on_lost(now, true, why);
+            }
+            None::<()>
+        });
+        self.wake_role(now);
+    }
+
+    fn poll_transmit(&mut self, now: Instant, into: &mut Vec<u8>) -> Option<SocketAddr> {
+        if !self.pacer.has_room(now) {
+            self.blocked = true;
+            return None;
+        }
+        self.blocked = false;
+        if let Some((to, bytes)) = self.replies.pop_front() {
+            let bits = wire_bits(&self.config.framing, self.config.mtu, to, &bytes);
+            *into = bytes;
+            self.count_sent(now, bits);
+            return Some(to);
+        }
+        let sent = self.each(now, |satellite, peer| {
+            let mut around = Surroundings {
+                config: &satellite.config,
+                clock: &satellite.clock,
+                rate: &mut satellite.rate,
+                events: &mut satellite.events,
+            };
+            peer.transmit(now, &mut around, into)
+        });
+        if let Some(sent) = sent {
+            self.count_sent(now, sent.bits);
+            return Some(sent.to);
+        }
+        if let Some(to) = self.transmit_tail(now, into) {
+            return Some(to);
+        }
+        self.pacer.rest();
+        None
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        let peers = self.current.iter().chain(&self.half_open);
+        let peers = peers.filter_map(|peer| peer.next_wake(&self.rate, &self.config)).min();
+        let link = self.blocked.then(|| self.pacer.next());
+        let tail = self.current.as_ref().and_then(|peer| peer.tail.due(self.packet_time()));
+        let tail = tail.map(|due| due.max(self.pacer.next()));
+        [peers, link, tail, self.role_wake()].into_iter().flatten().min()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.current.as_ref().is_some_and(Peer::is_connected)
+    }
+
+    fn open(&mut self, class: Class) -> Option<StreamId> {
+        if let Some((peer, _)) = self.connected() {
+            return peer.streams.open(&mut peer.connection, class);
+        }
+        if let Role::Terminal(terminal) = &mut self.role {
+            terminal.want(self.config.dial_up);
+        }
+        None
+    }
+
+    fn set_class(&mut self, stream: StreamId, class: Class) {
+        if let Some((peer, _)) = self.connected() {
+            peer.streams.set_class(&mut peer.connection, stream, class);
+        }
+    }
+
+    fn write(&mut self, _: Instant, stream: StreamId, data: &[u8]) -> Result<usize, StreamError> {
+        let (peer, _) = self.connected().ok_or(StreamError::Unknown)?;
+        peer.streams.write(stream, data)
+    }
+
+    fn room(&self, stream: StreamId) -> usize {
+        self.current.as_ref().filter(|peer| peer.is_connected()).map_or(0, |peer| peer.streams.room(stream))
+    }
+
+    fn finish(&mut self, _: Instant, stream: StreamId) {
+        if let Some((peer, _)) = self.connected() {
+            peer.streams.finish(stream);
+        }
+    }
+
+    fn reset(&mut self, _: Instant, stream: StreamId, code: u32) {
+        if let Some((peer, _)) = self.connected() {
+            peer.streams.reset(&mut peer.connection, stream, code);
+        }
+    }
+
+    fn stop(&mut self, _: Instant, stream: StreamId, code: u32) {
+        if let Some((peer, _)) = self.connected() {
+            peer.streams.stop(&mut peer.connection, stream, code);
+        }
+    }
+
+    fn read(&mut self, _: Instant, stream: StreamId, into: &mut Vec<u8>, most: usize) -> Result<Read, StreamError> {
+        let (peer, events) = self.connected().ok_or(StreamError::Unknown)?;
+        peer.streams.read(&mut peer.connection, stream, into, most, events)
+    }
+
+    fn set_rate(&mut self, now: Instant, rate: Option<BitRate>) {
+        self.config.rate = rate;
+        self.rate.set_declared(now, rate.map(|rate| rate.bps));
+        self.apply_rate();
+    }
+
+    fn set_beside(&mut self, _: Instant, rate: BitRate) {
+        self.beside = rate;
+        self.apply_rate();
+    }
+
+    fn close(&mut self, now: Instant) {
+        self.closed = true;
+        let at = self.clock.at(now);
+        self.each(now, |_, peer| {
+            peer.connection.close(at, VarInt::from_u32(0), Bytes::new());
+            peer.set_over();
+            None::<()>
+        });
+        if let Role::Hub(_) = self.role {
+            self.endpoint.set_server_config(None);
+        }
+    }
+
+    fn statistics(&self) -> Statistics {
+        let peers = || self.current.iter().chain(&self.half_open);
+        let lost: u64 = peers().map(|peer| peer.connection.stats().path.lost_packets).sum();
+        let round_trip = self.current.as_ref().filter(|peer| peer.is_established());
+        Statistics {
+            packets_lost: self.totals.packets_lost + lost,
+            delivered_bytes: self.totals.delivered_bytes + peers().map(Peer::delivered).sum::<u64>(),
+            rate_bps: self.pacer.rate(),
+            declared_bps: self.rate.declared().unwrap_or(0),
+            held_down: self.rate.is_held_down(),
+            round_trip: round_trip
+                .map_or(self.config.round_trip, |peer| Duration::from(peer.connection.rtt())),
+            forged: self.counters.forged(),
+            ..self.totals
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! One connection to the other gateway, from the first handshake packet to the last.
+
+use super::clock::Clock;
+use super::controller::{Fate, Gate};
+use super::pacer::wire_bits;
+use super::rate::RateControl;
+use super::settings::{Sizes, ack_delay};
+use super::streams::Streams;
+use super::tail::Tail;
+use crate::satellite::{Event, Loss, SatelliteConfig, Side};
+use bentpipe_link::time::{Duration, Instant};
+use quinn_proto::{Connection, ConnectionError, ConnectionHandle, FrameStats, TransportErrorCode};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Between questions into silence: at least. Below a second, so that a transfer goes on soon after an outage.
+const PROBE_EVERY: Duration = Duration::from_millis(500);
+/// At most, after minutes.
+const PROBE_EVERY_MAX: Duration = Duration::from_secs(2);
+/// On a circuit that may just be being set up.
+const PROBE_EVERY_DIAL_UP: Duration = Duration::from_secs(5);
+/// A circuit may have hung up when nothing was heard for this long, and its set-up may take so long.
+const CIRCUIT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
+/// Silence is said when it has lasted this long.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+/// The other side is not given up before it was asked so often: after this side itself has slept, time alone proves
+/// nothing.
+const PROBES_BEFORE_LOSS: u32 = 3;
+/// A terminal that is not on a circuit asks this seldom whether the hub is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// Bytes of a datagram that no further frame fits into.
+const FULL: u64 = 48;
+/// TLS alerts as error codes of QUIC (RFC 9001 §4.8).
+const ALERTS: std::ops::Range<u64> = 0x100..0x200;
+
+/// One connection.
+pub(super) struct Peer {
+    pub(super) handle: ConnectionHandle,
+    pub(super) connection: Connection,
+    pub(super) streams: Streams,
+    pub(super) started: Instant,
+    pub(super) tail: Tail,
+    gate: Arc<Gate>,
+    sizes: Sizes,
+    established: bool,
+    over: bool,
+    timeout: Option<Instant>,
+    heard: Instant,
+    sent: Instant,
+    /// When the oldest of what is unanswered was sent.
+    waiting_since: Option<Instant>,
+    probed: Option<Instant>,
+    probes: u32,
+    probe: bool,
+    silent: bool,
+    /// A circuit may be being set up until then.
+    circuit_until: Option<Instant>,
+    delivered: u64,
+    fates: Vec<Fate>,
+}
+
+/// What a peer shares with the rest.
+pub(super) struct Surroundings<'a> {
+    pub(super) config: &'a SatelliteConfig,
+    pub(super) clock: &'a Clock,
+    pub(super) rate: &'a mut RateControl,
+    pub(super) events: &'a mut VecDeque<Event>,
+}
+
+/// A datagram was written.
+pub(super) struct Sent {
+    pub(super) to: SocketAddr,
+    pub(super) bits: u64,
+}
+
+impl Peer {
+    pub(super) fn new(
+        now: Instant,
+        handle: ConnectionHandle,
+        connection: Connection,
+        gate: Arc<Gate>,
+        sizes: Sizes,
+        streams: Streams,
+    ) -> Peer {
+        Peer {
+            handle,
+            connection,
+            streams,
+            started: now,
+            tail: Tail::default(),
+            gate,
+            sizes,
+            established: false,
+            over: false,
+            timeout: None,
+            heard: now,
+            sent: now,
+            waiting_since: None,
+            probed: None,
+            probes: 0,
+            probe: false,
+            silent: false,
+            circuit_until: None,
+            delivered: 0,
+            fates: Vec::new(),
+        }
+    }
+
+    /// The handshake is complete and the connection not over.
+    pub(super) fn is_connected(&self) -> bool {
+        self.established && !self.over
+    }
+
+    /// The handshake is complete.
+    pub(super) fn is_established(&self) -> bool {
+        self.established
+    }
+
+    /// It has ended, one way or another.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Bytes of streams known to have arrived, estimated from the packets while some are on their way.
+    pub(super) fn delivered(&self) -> u64 {
+        self.delivered.min(self.streams.written())
+    }
+
+    pub(super) fn set_established(&mut self, now: Instant) {
+        self.established = true;
+        self.heard = now;
+    }
+
+    pub(super) fn set_over(&mut self) {
+        self.over = true;
+    }
+
+    /// An authenticated packet came.
+    pub(super) fn on_heard(&mut self, now: Instant, around: &mut Surroundings<'_>) {
+        let missing = self.probes > 0;
+        self.heard = now;
+        self.probes = 0;
+        self.probed = None;
+        self.probe = false;
+        self.circuit_until = None;
+        if missing {
+            around.rate.resumed(now);
+        }
+        if self.silent {
+            self.silent = false;
+            around.events.push_back(Event::Heard);
+        }
+        if self.waiting_since.is_some() {
+            self.waiting_since = Some(now);
+        }
+    }
+
+    /// After anything was done to the connection: what became of packets, and when it must be woken.
+    pub(super) fn settle(&mut self, now: Instant, around: &mut Surroundings<'_>) {
+        self.gate.take(&mut self.fates);
+        let mut acked = false;
+        for fate in self.fates.drain(..) {
+            match fate {
+                Fate::Acked(sent, bytes) => {
+                    around.rate.on_acked(now, around.clock.model(sent), bytes);
+                    self.delivered += bytes.saturating_sub(super::settings::OVERHEAD - 12);
+                    acked = true;
+                }
+                Fate::Lost(bytes) => self.streams.on_lost(bytes),
+            }
+        }
+        if acked && self.established {
+            around.rate.judge(now);
+        }
+        if self.gate.in_flight() == 0 {
+            self.waiting_since = None;
+            if !self.streams.is_sending() {
+                self.delivered = self.streams.written();
+            }
+        }
+        self.timeout = self.connection.poll_timeout().map(|at| around.clock.model(at));
+    }
+
+    /// How long an answer takes at most when nothing is wrong.
+    fn patience(&self, around_rate: &RateControl, config: &SatelliteConfig) -> Duration {
+        let base = around_rate.base_round_trip().max(config.round_trip);
+        let smoothed = Duration::from(self.connection.rtt()).min(Duration { ns: base.ns * 4 }).max(base);
+        let packets = Duration::from_secs_f64(4.0 * config.mtu as f64 * 8.0 / around_rate.rate() as f64);
+        let delays = Duration { ns: ack_delay(config).ns * 2 };
+        PROBE_EVERY.max(Duration { ns: smoothed.ns / 2 * 3 } + delays + packets)
+    }
+
+    fn probe_spacing(&self, now: Instant, config: &SatelliteConfig) -> Duration {
+        if config.dial_up {
+            return PROBE_EVERY_DIAL_UP;
+        }
+        let silence = now.since(self.heard);
+        Duration { ns: silence.ns / 60 }.clamp(PROBE_EVERY, PROBE_EVERY_MAX)
+    }
+
+    /// The time by which an answer should have come, and then of the next question.
+    fn probe_due(&self, rate: &RateControl, config: &SatelliteConfig) -> Option<Instant> {
+        let since = self.waiting_since.filter(|_| self.is_connected())?;
+        match self.probed {
+            Some(at) => Some(at + self.probe_spacing(at, config)),
+            None => Some(since + self.patience(rate, config)),
+        }
+    }
+
+    fn keep_alive_due(&self, config: &SatelliteConfig) -> Option<Instant> {
+        let asks = self.is_connected() && !config.dial_up && config.side != Side::Hub && self.waiting_since.is_none();
+        asks.then(|| self.heard.max(self.sent) + KEEP_ALIVE)
+    }
+
+    /// When the library's timers are due; on a circuit that may be being set up they wait.
+    fn timeout(&self) -> Option<Instant> {
+        self.timeout.map(|at| self.circuit_until.map_or(at, |until| at.max(until)))
+    }
+
+    /// When `wake` is due.
+    pub(super) fn next_wake(&self, rate: &RateControl, config: &SatelliteConfig) -> Option<Instant> {
+        let probe = self.probe_due(rate, config).filter(|_| !self.probe);
+        [self.timeout(), probe, self.keep_alive_due(config)].into_iter().flatten().min()
+    }
+
+    /// Timers and silence. `Some`: the other side is given up.
+    pub(super) fn wake(&mut self, now: Instant, around: &mut Surroundings<'_>) -> Option<Loss> {
+        if self.timeout().is_some_and(|at| at <= now) {
+            self.connection.handle_timeout(around.clock.at(now));
+        }
+        if self.keep_alive_due(around.config).is_some_and(|at| at <= now) {
+            self.sent = now;
+            self.connection.ping();
+        }
+        if self.probe_due(around.rate, around.config).is_some_and(|at| at <= now) {
+            let silence = now.since(self.waiting_since.unwrap_or(now));
+            if silence >= around.config.hold && self.probes >= PROBES_BEFORE_LOSS {
+                return Some(Loss::Silence);
+            }
+            let circuit = self.circuit_until.is_some_and(|until| until > now);
+            let after = SILENT_AFTER.max(self.patience(around.rate, around.config));
+            if silence >= after && !self.silent && !circuit {
+                self.silent = true;
+                around.events.push_back(Event::Silent);
+            }
+            self.probed = Some(now);
+            self.probes += 1;
+            self.probe = true;
+        }
+        None
+    }
+
+    /// Bytes that may be on their way: two round trips' worth.
+    fn window(&self, rate: &RateControl, config: &SatelliteConfig) -> u64 {
+        let trip = rate.base_round_trip().max(config.round_trip) + ack_delay(config);
+        let bytes = rate.rate() as f64 / 8.0 * trip.as_secs_f64() * 2.0;
+        bytes as u64 + 16 * self.sizes.datagram
+    }
+
+    /// The next datagram, for which the link has room now.
+    pub(super) fn transmit(
+        &mut self,
+        now: Instant,
+        around: &mut Surroundings<'_>,
+        into: &mut Vec<u8>,
+    ) -> Option<Sent> {
+        let closed = self.gate.in_flight() >= self.window(around.rate, around.config);
+        self.gate.set_closed(closed && !self.probe);
+        if self.is_connected() && !closed {
+            self.streams.feed(&mut self.connection, around.events);
+        }
+        if std::mem::take(&mut self.probe) {
+            self.connection.ping();
+        }
+        into.clear();
+        let before = self.connection.stats().frame_tx;
+        let was_in_flight = self.gate.in_flight();
+        let transmit = self.connection.poll_transmit(around.clock.at(now), 1, into);
+        let Some(transmit) = transmit else {
+            if !closed {
+                self.streams.nothing_left();
+            }
+            self.settle(now, around);
+            return None;
+        };
+        let after = self.connection.stats().frame_tx;
+        let bytes = into.len() as u64;
+        let bits = wire_bits(&around.config.framing, around.config.mtu, transmit.destination, into);
+        if eliciting(&after) > eliciting(&before) {
+            if self.waiting_since.is_none() {
+                self.waiting_since = Some(now);
+                if around.config.dial_up && now.since(self.heard) > CIRCUIT.0 {
+                    self.circuit_until = Some(now + CIRCUIT.1);
+                }
+            }
+            if self.established {
+                around.rate.on_sent(now, bytes, bits);
+            }
+            if after.stream > before.stream && self.established {
+                self.tail.on_sent(now, around.rate.base_round_trip(), transmit.destination, into);
+            }
+        } else {
+            self.gate.forget(self.gate.in_flight().saturating_sub(was_in_flight));
+        }
+        self.sent = now;
+        if !closed {
+            self.streams.on_sent(bytes, bytes + FULL >= self.sizes.datagram);
+        }
+        self.settle(now, around);
+        Some(Sent { to: transmit.destination, bits })
+    }
+}
+
+/// Frames that ask for an acknowledgement (RFC 9000 §13.2).
+fn eliciting(frames: &FrameStats) -> u64 {
+    frames.ack_frequency
+        + frames.crypto
+        + frames.data_blocked
+        + frames.datagram
+        + u64::from(frames.handshake_done)
+        + frames.immediate_ack
+        + frames.max_data
+        + frames.max_stream_data
+        + frames.max_streams_bidi
+        + frames.max_streams_uni
+        + frames.new_connection_id
+        + frames.new_token
+        + frames.path_challenge
+        + frames.path_response
+        + frames.ping
+        + frames.reset_stream
+        + frames.retire_connection_id
+        + frames.stream_data_blocked
+        + frames.streams_blocked_bidi
+        + frames.streams_blocked_uni
+        + frames.stop_sending
+        + frames.stream
+}
+
+/// What the library's reason means to the relay; `None`: this side ended it itself.
+pub(super) fn loss(reason: &ConnectionError) -> Option<Loss> {
+    let coded = |code: TransportErrorCode| {
+        if ALERTS.contains(&u64::from(code)) { Loss::Stranger } else { Loss::Protocol }
+    };
+    match reason {
+        ConnectionError::LocallyClosed => None,
+        ConnectionError::ApplicationClosed(_) => Some(Loss::Closed),
+        ConnectionError::Reset => Some(Loss::Restarted),
+        ConnectionError::TimedOut => Some(Loss::Silence),
+        ConnectionError::TransportError(error) => Some(coded(error.code)),
+        ConnectionError::ConnectionClosed(frame) => Some(coded(frame.error_code)),
+        ConnectionError::VersionMismatch | ConnectionError::CidsExhausted => Some(Loss::Protocol),
+    }
+}

@@ -1,0 +1,138 @@
+//! What the QUIC library is told, and how much may wait where: functions of the link.
+
+use super::controller::{Gate, GateFactory};
+use super::pacer::headers;
+use crate::satellite::SatelliteConfig;
+use bentpipe_link::time::Duration;
+use bentpipe_link::units::BitRate;
+use quinn_proto::{AckFrequencyConfig, TransportConfig, VarInt};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Smallest datagram that QUIC may not fragment (RFC 9000 §14).
+pub(super) const DATAGRAM_MIN: u64 = 1200;
+/// Largest payload of UDP.
+const DATAGRAM_MAX: u64 = 65_527;
+/// Streams of one direction that may be open at a time.
+const STREAMS_MAX: u32 = 8192;
+/// What a datagram of stream data spends on header, tag and frame: 1 + 4 + 3, 16, 1 + 4 + 5 + 2.
+pub(super) const OVERHEAD: u64 = 36;
+/// When nobody says how fast data comes in.
+const INCOMING_GUESS: BitRate = BitRate::from_bps(20_000_000);
+
+/// The link, as far as the numbers here depend on it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Largest datagram that the library makes.
+    pub(super) datagram: u64,
+    /// Bytes of stream data to give the library for one datagram; fewer than fit where shorter packets carry more.
+    pub(super) payload: u64,
+    /// Bytes a stream may have on its way or read ahead, out of order, each.
+    pub(super) stream_window: u64,
+}
+
+impl Sizes {
+    pub(super) fn new(config: &SatelliteConfig, incoming: Option<BitRate>, remote: SocketAddr) -> Sizes {
+        let header = headers(remote);
+        let fits = config.mtu.saturating_sub(header).min(DATAGRAM_MAX);
+        let datagram = fits.max(DATAGRAM_MIN);
+        let incoming = incoming.unwrap_or_else(|| config.rate.unwrap_or_default().max(INCOMING_GUESS));
+        let trip = config.round_trip + Duration::from_millis(100);
+        Sizes {
+            datagram,
+            payload: best_payload(fits, header, config.loss, config.mtu),
+            // Two round trips: one for the data, one for the credit, each time round; lost packets wait for a third only
+            // in what is read ahead.
+            stream_window: (2 * incoming.bytes_in(trip)).clamp(256 * 1024, 64 << 20),
+        }
+    }
+
+    /// All streams together: several slow readers do not stall the others.
+    pub(super) fn receive_window(&self) -> u64 {
+        (8 * self.stream_window).min((256 << 20).max(2 * self.stream_window))
+    }
+}
+
+/// The payload at which the largest share of the link carries data, when bit errors damage `loss` of the packets of
+/// `mtu` bytes: long packets spend less on headers and are damaged more often.
+fn best_payload(fits: u64, header: u64, loss: f64, mtu: u64) -> u64 {
+    let most = fits.saturating_sub(OVERHEAD).max(64);
+    // Per byte: 1 - loss = (1 - ratio)^mtu.
+    let survival = (1.0 - loss.clamp(0.0, 0.9)).powf(1.0 / mtu.max(1) as f64);
+    let share = |payload: u64| {
+        let whole = payload + OVERHEAD + header;
+        payload as f64 / whole as f64 * survival.powf(whole as f64)
+    };
+    let candidates = (256..=most).step_by(32).chain([most]);
+    let best = candidates.fold(most, |best, payload| if share(payload) > share(best) { payload } else { best });
+    // A gain below half a percent does not pay for more packets.
+    if share(best) > 1.005 * share(most) { best } else { most }
+}
+
+/// The library's settings for a connection.
+pub(super) fn transport(config: &SatelliteConfig, sizes: &Sizes, gate: &Arc<Gate>) -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    let rate = config.rate.unwrap_or(INCOMING_GUESS);
+    let round_trip = config.round_trip.max(Duration::from_millis(1));
+    let window = |bytes: u64| VarInt::from_u64(bytes).unwrap_or(VarInt::MAX);
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .max_idle_timeout(None)
+        .keep_alive_interval(None)
+        .stream_receive_window(window(sizes.stream_window))
+        .receive_window(window(sizes.receive_window()))
+        .send_window(8 * rate.bytes_in(round_trip) + (64 << 20))
+        .initial_mtu(sizes.datagram as u16)
+        .min_mtu(DATAGRAM_MIN as u16)
+        .mtu_discovery_config(None)
+        .enable_segmentation_offload(false)
+        .allow_spin(false)
+        .datagram_receive_buffer_size(None)
+        .initial_rtt(first_round_trip(config).to_std())
+        .congestion_controller_factory(Arc::new(GateFactory(Arc::clone(gate))))
+        .ack_frequency_config(Some(ack_frequency(config, rate)));
+    transport
+}
+
+/// Before the first measurement. A circuit may be set up first: asking again meanwhile would only fill its queue.
+fn first_round_trip(config: &SatelliteConfig) -> Duration {
+    let slow = config.rate.map_or(Duration::ZERO, |rate| rate.time_for_bits(2 * 8 * (DATAGRAM_MIN + 60)));
+    let trip = config.round_trip.max(Duration::from_millis(20)) + slow;
+    if config.dial_up { trip.max(Duration::from_secs(20)) } else { trip }
+}
+
+/// How long the other side may put an acknowledgement off: a sixteenth of a round trip.
+pub(super) fn ack_delay(config: &SatelliteConfig) -> Duration {
+    let share = Duration { ns: config.round_trip.ns / 16 };
+    share.clamp(Duration::from_millis(5), Duration::from_millis(40))
+}
+
+/// How seldom the other side acknowledges (draft-ietf-quic-ack-frequency): as many packets as the delay's worth, so that a
+/// thin return link carries little else than data. A gap is reported once three packets have come after it.
+fn ack_frequency(config: &SatelliteConfig, rate: BitRate) -> AckFrequencyConfig {
+    let delay = ack_delay(config);
+    let packets = rate.bytes_in(delay) / config.mtu.max(500);
+    let mut frequency = AckFrequencyConfig::default();
+    frequency
+        .ack_eliciting_threshold(VarInt::from_u64(packets.clamp(1, 64)).unwrap_or(VarInt::from_u32(10)))
+        .max_ack_delay(Some(delay.to_std()))
+        .reordering_threshold(VarInt::from_u32(3));
+    frequency
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_shorter_where_bit_errors_are_frequent() {
+        let loss = |ratio: f64| 1.0 - (1.0 - ratio).powi(1500 * 8);
+        let payload = |ratio| best_payload(1472, 28, loss(ratio), 1500);
+        assert_eq!(payload(0.0), 1436);
+        assert_eq!(payload(1e-7), 1436);
+        // The best payload of p/(p+h)·(1-r)^(8(p+h)) is near sqrt(h/(8r)) = 900 for h = 64 and r = 1e-5.
+        assert!((700..1000).contains(&payload(1e-5)), "{}", payload(1e-5));
+        assert_eq!(best_payload(472, 28, 0.0, 500), 436, "a short packet stays one");
+    }
+}
