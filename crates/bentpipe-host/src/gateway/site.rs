@@ -396,10 +396,9 @@ impl SocketsView<'_> {
         for syn in caught {
             site.take(syn, now);
         }
-        for ends in unreachable {
-            if let Some(id) = site.named.get(&ends).copied()
-                && self.connection(id) == Ok(Connection::Opening)
-            {
+        let gone: Vec<SocketId> = unreachable.iter().filter_map(|ends| site.named.get(ends).copied()).collect();
+        for id in gone {
+            if self.connection(id) == Ok(Connection::Opening) {
                 self.fail(id, SocketError::Unreachable);
             }
         }
