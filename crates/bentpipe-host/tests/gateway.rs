@@ -2,6 +2,7 @@
 
 use bentpipe_gateway::file::CaptureRules;
 use bentpipe_host::clock::Clock;
+use bentpipe_host::gateway::rights::lend;
 use bentpipe_host::gateway::{CaptureOptions, GatewayDriver};
 use bentpipe_host::namespace::{Namespace, acquire_privilege, write_sysctl};
 use bentpipe_link::capture::{Refusal, Request};
@@ -90,7 +91,7 @@ impl Row {
         self.gateway
             .run(|| {
                 for command in ["nft list ruleset", "ip rule", "ip -6 rule", "ip route show table all"] {
-                    let output = Command::new("/bin/sh").args(["-c", command]).env("PATH", PATH).output()?;
+                    let output = lend(Command::new("/bin/sh").args(["-c", command]).env("PATH", PATH)).output()?;
                     text += &String::from_utf8_lossy(&output.stdout);
                 }
                 Ok(())
@@ -115,7 +116,7 @@ fn rules() -> CaptureRules {
 }
 
 fn ip(arguments: &str) -> io::Result<()> {
-    let output = Command::new("ip").args(arguments.split(' ')).env("PATH", PATH).output()?;
+    let output = lend(Command::new("ip").args(arguments.split(' ')).env("PATH", PATH)).output()?;
     match output.status.success() {
         true => Ok(()),
         false => Err(io::Error::other(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr)))),

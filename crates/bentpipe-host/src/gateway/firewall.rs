@@ -10,7 +10,6 @@
 
 use super::netfilter::PacketLog;
 use crate::netlink::{Netlink, Rule};
-use crate::spawn::keep_capabilities;
 use bentpipe_gateway::file::{CaptureRules, Network};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -85,9 +84,7 @@ pub(crate) fn nft() -> Command {
     command.env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()));
     // A Ctrl-C at the terminal reaches only us.
     command.process_group(0);
-    let rights = super::rights::over_network();
-    // SAFETY: between fork and exec only system calls on plain numbers.
-    unsafe { command.pre_exec(move || keep_capabilities(rights)) };
+    super::rights::lend(&mut command);
     command
 }
 

@@ -413,7 +413,7 @@ impl SocketsView<'_> {
         for listener in site.network.iter().flat_map(Network::listeners) {
             loop {
                 match listener.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
-                    Ok((socket, _)) => accepted.push(socket),
+                    Ok(taken) => accepted.push(taken),
                     Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => {
@@ -426,13 +426,14 @@ impl SocketsView<'_> {
                 }
             }
         }
-        for socket in accepted {
-            self.take_accepted(socket);
+        for (socket, client) in accepted {
+            self.take_accepted(socket, &client);
         }
     }
 
-    fn take_accepted(&mut self, socket: Socket) {
-        let ends = || Some((socket.peer_addr().ok()?.as_socket()?, socket.local_addr().ok()?.as_socket()?));
+    fn take_accepted(&mut self, socket: Socket, client: &SockAddr) {
+        // The socket itself no longer knows its client if that has reset the connection meanwhile.
+        let ends = || Some((client.as_socket()?, socket.local_addr().ok()?.as_socket()?));
         let found = ends().and_then(|ends| {
             let site = self.own.site.as_mut()?;
             match site.held.get(&ends)?.state {
