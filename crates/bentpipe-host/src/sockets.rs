@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -191,6 +191,14 @@ impl Entry {
             _ => Some(*self.error.get_or_insert(error_of(error))),
         }
     }
+}
+
+/// Bytes that the peer has not acknowledged (`SIOCOUTQ` of tcp(7)): 0 for a connection that is gone.
+pub(crate) fn bytes_unacknowledged(connection: BorrowedFd<'_>) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one int.
+    let result = unsafe { libc::ioctl(connection.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result < 0 { 0 } else { u64::try_from(bytes).unwrap_or(0) }
 }
 
 pub(crate) fn error_of(error: &io::Error) -> SocketError {

@@ -6,7 +6,7 @@ use super::netfilter::{Counter, PacketLog};
 use super::resolver::Resolver;
 use super::rights::Rights;
 use super::syn::{self, Syn};
-use crate::sockets::{SocketsView, error_of, new_socket, prepare_for_relay};
+use crate::sockets::{SocketsView, bytes_unacknowledged, error_of, new_socket, prepare_for_relay};
 use bentpipe_gateway::file::CaptureRules;
 use bentpipe_link::capture::{Bypassed, Capture, Refusal, Request, RequestId};
 use bentpipe_link::socket::{Connection, SocketError, SocketId, Sockets};
@@ -754,12 +754,4 @@ impl Capture for SocketsView<'_> {
         }
         site.bypassed
     }
-}
-
-/// Bytes that the peer has not acknowledged (`SIOCOUTQ` of tcp(7)): 0 for a connection that is gone.
-pub(crate) fn bytes_unacknowledged(connection: std::os::fd::BorrowedFd<'_>) -> u64 {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the request writes one int.
-    let result = unsafe { libc::ioctl(connection.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    if result < 0 { 0 } else { u64::try_from(bytes).unwrap_or(0) }
 }
