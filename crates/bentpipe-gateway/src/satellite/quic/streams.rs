@@ -295,7 +295,10 @@ impl Streams {
     /// One turn of one stream: bytes given to the library.
     fn give(&mut self, connection: &mut Connection, id: StreamId, events: &mut VecDeque<Event>) -> u64 {
         let share = self.streams.get(&id).map_or(0, |stream| self.share(stream.class));
-        let (turn, class) = (self.turn as usize, self.streams.get(&id).map(|stream| stream.class));
+        let class = self.streams.get(&id).map(|stream| stream.class);
+        // Many take shorter turns, so that a short stream's end does not depend on where in the round it stands.
+        let others = class.map_or(1, |class| self.turns[class as usize].len() as u64 + 1);
+        let turn = (self.turn / others).max(self.payload) as usize;
         let (Some(stream), Some(number), Some(class)) = (self.streams.get_mut(&id), Self::theirs(id), class) else {
             return 0;
         };
