@@ -247,12 +247,7 @@ impl World {
         World::with_cryptos(text, seed, [crypto.clone(), crypto], change)
     }
 
-    pub fn with_cryptos(
-        text: &str,
-        seed: u64,
-        cryptos: [Crypto; 2],
-        change: impl Fn(&mut SatelliteConfig),
-    ) -> World {
+    pub fn with_cryptos(text: &str, seed: u64, cryptos: [Crypto; 2], change: impl Fn(&mut SatelliteConfig)) -> World {
         let config = link_config(text);
         let mut configs = configs(&config);
         configs.iter_mut().for_each(change);

@@ -241,9 +241,6 @@ impl RateControl {
             return;
         }
         let Some((excess, lost)) = self.excess() else {
-            if self.phase == Phase::Growing {
-                self.raise(now);
-            }
             return;
         };
         self.recent_loss = lost;
@@ -335,8 +332,6 @@ impl RateControl {
     }
 
     fn change(&mut self, now: Instant, rate: u64, phase: Phase) {
-        #[cfg(test)]
-        println!("{now:?} {} -> {rate} {phase:?} excess {:?} queue {:?} base {:?}", self.rate, self.excess(), self.queue_delay(1), self.base);
         self.rate = rate.clamp(RATE_MIN_BPS, u64::MAX / 1024);
         self.phase = phase;
         self.judge_from = now;
@@ -375,8 +370,7 @@ impl RateControl {
     fn excess(&self) -> Option<(f64, f64)> {
         let span = self.span();
         let newest = self.settled().next_back()?.1;
-        let considered: Vec<(&Bucket, Instant)> =
-            self.settled().filter(|(_, end)| *end + span > newest).collect();
+        let considered: Vec<(&Bucket, Instant)> = self.settled().filter(|(_, end)| *end + span > newest).collect();
         let first = considered.first()?.0.start;
         if newest.since(first) + self.width() < span {
             return None;
@@ -396,7 +390,8 @@ impl RateControl {
         let (sent, acked, packets) = kept.fold((0, 0, 0), |(sent, acked, packets), bucket| {
             (sent + bucket.sent, acked + bucket.acked.min(bucket.sent), packets + bucket.packets)
         });
-        if packets < PACKETS_MIN || sent == 0 {
+        let least = if self.phase == Phase::Growing { PACKETS_MIN / 4 } else { PACKETS_MIN };
+        if packets < least || sent == 0 {
             return None;
         }
         let lost = 1.0 - acked as f64 / sent as f64;

@@ -88,7 +88,9 @@ struct Incoming {
     announced: bool,
     /// The library may have more.
     more: bool,
+    /// Nothing more can be read; why.
     over: Option<StreamError>,
+    /// The library has nothing more.
     gone: bool,
 }
 
@@ -270,9 +272,9 @@ impl Streams {
         self.forget(id);
     }
 
-    /// Drops a stream of which nothing more can come or go.
+    /// Drops a stream of which nothing more can go, and whose end the reader has seen.
     fn forget(&mut self, id: StreamId) {
-        if self.streams.get(&id).is_some_and(|stream| stream.out.gone && stream.inc.gone) {
+        if self.streams.get(&id).is_some_and(|stream| stream.out.gone && stream.inc.over.is_some()) {
             self.streams.remove(&id);
         }
     }
