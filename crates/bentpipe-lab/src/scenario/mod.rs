@@ -13,7 +13,7 @@ use bentpipe_link::time::Duration;
 use bentpipe_link::topology;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use text::{CaseText, HostText, RoleText, ScenarioText};
+use text::{AxisText, CaseText, HostText, RoleText, ScenarioText};
 use toml::{Table, Value};
 use workload::{Service, Workload};
 
@@ -32,6 +32,25 @@ pub struct Scenario {
     pub text: String,
     /// Overrides from the command line.
     pub overrides: Vec<String>,
+    /// What an experiment varies. A plain run takes no notice.
+    pub axes: Vec<Axis>,
+    /// Runs of each point of an experiment, each with a seed of its own; one if the file does not say.
+    pub seeds: Option<u32>,
+    /// What the scenario's source leaves open: the key that was chosen, and why.
+    pub assumptions: BTreeMap<String, String>,
+}
+
+/// Something that an experiment varies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// What tables and charts call it.
+    pub name: String,
+    /// The keys that all get the value; `*` stands for every name, as in `hosts.*.tcp.mtu`.
+    pub keys: Vec<String>,
+    /// The values as `--vary` takes them: `8 KiB,64 KiB` or `1e-9..1e-3 log 7`.
+    pub values: String,
+    /// Only these cases vary; none: all do.
+    pub cases: Option<Vec<String>>,
 }
 
 /// One case: the network and what runs on it.
@@ -135,7 +154,16 @@ impl Scenario {
             source_name: source_name.to_owned(),
             text: text.to_owned(),
             overrides: overrides.to_vec(),
+            axes: whole.axes.into_iter().map(Axis::from).collect(),
+            seeds: whole.seeds,
+            assumptions: whole.assumptions,
         })
+    }
+}
+
+impl From<AxisText> for Axis {
+    fn from(text: AxisText) -> Axis {
+        Axis { name: text.name, keys: text.keys, values: text.values, cases: text.cases }
     }
 }
 

@@ -24,6 +24,11 @@ pub struct ScenarioText {
     pub workloads: Vec<WorkloadText>,
     #[serde(default)]
     pub cases: Vec<CaseText>,
+    #[serde(default)]
+    pub axes: Vec<AxisText>,
+    pub seeds: Option<u32>,
+    #[serde(default)]
+    pub assumptions: BTreeMap<String, String>,
 }
 
 fn usual_seed() -> u64 {
@@ -58,6 +63,15 @@ pub struct CaseText {
     pub name: String,
     #[serde(default)]
     pub set: Table,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AxisText {
+    pub name: String,
+    pub keys: Vec<String>,
+    pub values: String,
+    pub cases: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -134,6 +148,7 @@ pub struct WorkloadText {
     pub interval: Option<Duration>,
     pub files: Option<u32>,
     pub sessions: Option<u32>,
+    pub split: Option<bool>,
     pub objects: Option<Vec<DataSize>>,
     pub connections: Option<u32>,
     pub http: Option<HttpText>,
