@@ -121,7 +121,7 @@ pub struct Preset {
 }
 
 /// All presets.
-pub const PRESETS: [Preset; 6] = [
+pub const PRESETS: [Preset; 7] = [
     Preset {
         name: "linux",
         about: "A current Linux host: CUBIC (RFC 9438), initial window 10 (RFC 6928), SACK, timestamps, window scaling, \
@@ -149,6 +149,18 @@ pub const PRESETS: [Preset; 6] = [
                 (results NTIA-5.F3). Initial window 1 (RFC 2001): an assumption.",
         settings: "congestion_control = 'reno'\ninitial_window = 1\nsack = false\ntimestamps = false\n\
                    window_scaling = false\nreceive_window = '8 KiB'\nsend_buffer = '32 KiB'\nack_every = 2",
+    },
+    Preset {
+        name: "bsd-1995",
+        about: "A workstation of the mid-1990s in every respect: slow start from one segment, one more for each \
+                acknowledgement (RFC 2001), an acknowledgement for every second segment or after 200 ms, timers of \
+                500 ms ticks, one fast retransmission at a time (4.3BSD-Reno: Stevens, TCP/IP Illustrated, volume 2), \
+                3 s before the first measurement (RFC 1122). Buffers are left to the file. For virtual runs.",
+        settings: "congestion_control = 'reno'\ninitial_window = 1\nsack = false\ntimestamps = false\n\
+                   window_scaling = false\nack_every = 2\ndelayed_ack = '200 ms'\nquick_acks = 0\nbyte_counting = 0\n\
+                   recovery = 'reno'\nlimited_transmit = false\nfrto = false\nproportional_rate_reduction = false\n\
+                   rack = false\ntail_loss_probe = false\nrto_estimator = 'rfc6298'\nrto_granularity = '500 ms'\n\
+                   rto_min = '1 s'\nrto_initial = '3 s'\nsyn_linear_timeouts = 0",
     },
     Preset {
         name: "tcp-lfn",

@@ -2,8 +2,10 @@
 //!
 //! | workload | measurement | |
 //! |---|---|---|
-//! | each | as its program reports it | the mean over repetitions; nothing of a repetition that failed |
-//! | each | `done` | share of its repetitions that were done |
+//! | each | as its program reports it | the mean over repetitions and copies; nothing of one that failed |
+//! | each | `done` | share of its repetitions and copies that were done |
+//! | each | `total_goodput` | the sum over its copies, where it has several |
+//! | each | `of_link_rate` | goodput, of all copies, ÷ the rate of the one link on its way, framing included |
 //! | an `ftp` | `data_goodput` | bytes ÷ the time from `RETR` or `STOR` to the last byte: what FTP clients print, the dialogue before it left out |
 //! | `bulk`, `ftp` | `model_goodput` | what Kruse's model says of the same transfer, where it applies: for `ftp` without set-up, to stand beside `data_goodput` |
 //! | `tcp` | `retransmitted` | bytes sent more than once ÷ all data bytes, all connections |
@@ -15,6 +17,8 @@ use crate::predict::{Outcome, Question, predict};
 use crate::record::{CaseRecord, FlowRecord, TcpFlowSamples};
 use crate::scenario::Case;
 use crate::scenario::workload::{Program, Workload};
+use bentpipe_apps::Direction;
+use bentpipe_apps::bulk::Amount;
 use bentpipe_link::stack::TcpConfig;
 use bentpipe_link::units::DataSize;
 use std::collections::BTreeMap;
@@ -37,13 +41,14 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
     let mut sums: BTreeMap<(&str, &str), (&str, f64, f64)> = BTreeMap::new();
     let mut done: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for workload in &record.workloads {
-        let ended = done.entry(&workload.name).or_default();
+        let (name, _) = of_copy(&workload.name);
+        let ended = done.entry(name).or_default();
         (ended.0, ended.1) = (ended.0 + f64::from(u8::from(workload.status == "done")), ended.1 + 1.0);
         if workload.status != "done" {
             continue;
         }
         for m in &workload.measurements {
-            let sum = sums.entry((&workload.name, &m.name)).or_insert((&m.unit, 0.0, 0.0));
+            let sum = sums.entry((name, &m.name)).or_insert((&m.unit, 0.0, 0.0));
             (sum.1, sum.2) = (sum.1 + m.value, sum.2 + 1.0);
         }
     }
@@ -51,7 +56,25 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
         put(workload, name, unit, sum / count);
     }
     let of = |workload: &str, name: &str| sums.get(&(workload, name)).map(|(_, sum, count)| sum / count);
-    for Workload { name, program, .. } in &case.workloads {
+    for Workload { name, program, client, .. } in &case.workloads {
+        let (name, copy) = of_copy(name);
+        if copy > 1 {
+            continue;
+        }
+        if let Some(goodput) = of(name, "goodput") {
+            let copies = case.workloads.iter().filter(|other| of_copy(&other.name).0 == name).count() as f64;
+            let all = goodput * copies;
+            if copies > 1.0 {
+                put(name, "total_goodput", "bit/s", all);
+            }
+            if let [link] = case.links.as_slice() {
+                let to_terminal = matches!(link.sites.first(), Some(hub) if hub != client);
+                let forward = to_terminal == (case_direction(program) == Direction::Download);
+                let direction = if forward { &link.config.forward } else { &link.config.back };
+                let rate = direction.rate.highest().bps as f64 * direction.channels as f64;
+                put(name, "of_link_rate", "1", all / rate);
+            }
+        }
         if let (Program::Ftp(_), Some(bytes), Some(time), Some(dialogue)) =
             (program, of(name, "bytes"), of(name, "completion_time"), of(name, "control_time"))
         {
@@ -81,12 +104,29 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
             put(&place, "link_bytes", "B", counters.link_bytes as f64);
         }
     }
-    for workload in &case.workloads {
+    for workload in case.workloads.iter().filter(|workload| of_copy(&workload.name).1 == 0) {
         if let Some(goodput) = model_goodput(case, workload) {
             put(&workload.name, "model_goodput", "bit/s", goodput);
         }
     }
     measured
+}
+
+/// The name without the number of its copy, and that number: 0 when there is only one.
+fn of_copy(name: &str) -> (&str, u32) {
+    let copy = name.strip_suffix(')').and_then(|rest| rest.rsplit_once(" ("));
+    match copy.and_then(|(name, number)| Some((name, number.parse().ok()?))) {
+        Some((name, number)) => (name, number),
+        None => (name, 0),
+    }
+}
+
+fn case_direction(program: &Program) -> Direction {
+    match program {
+        Program::Bulk(spec) => spec.direction,
+        Program::Ftp(spec) => spec.direction,
+        Program::Page(_) | Program::Ping(_) | Program::Command(_) => Direction::Download,
+    }
 }
 
 /// When the congestion window first holds what the other side offers, counted from the connection's first segment.
@@ -114,8 +154,8 @@ fn model_goodput(case: &Case, workload: &Workload) -> Option<f64> {
             (spec.direction, spec.bytes.checked_mul(u64::from(spec.sessions))?, spec.sessions)
         }
         Program::Bulk(spec) => match spec.amount {
-            bentpipe_apps::bulk::Amount::Bytes(bytes) => (spec.direction, bytes, 1),
-            bentpipe_apps::bulk::Amount::Time(_) => return None,
+            Amount::Bytes(bytes) => (spec.direction, bytes, 1),
+            Amount::Time(_) => return None,
         },
         _ => return None,
     };
@@ -125,8 +165,8 @@ fn model_goodput(case: &Case, workload: &Workload) -> Option<f64> {
     }
     let (client, server) = (case.tcp.get(&workload.client)?, case.tcp.get(workload.server.as_ref()?)?);
     let (sender, receiver) = match direction {
-        bentpipe_apps::Direction::Download => (server, client),
-        bentpipe_apps::Direction::Upload => (client, server),
+        Direction::Download => (server, client),
+        Direction::Upload => (client, server),
     };
     let tcp = TcpConfig { receive_window: receiver.receive_window, ack_every: receiver.ack_every, ..sender.clone() };
     let question = Question {

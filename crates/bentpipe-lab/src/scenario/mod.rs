@@ -205,13 +205,22 @@ impl Case {
             if let Some(server) = &workload.server {
                 known_site(&sites, server).map_err(|p| under(p.under("server")))?;
             }
-            let workload = Workload::from_text(workload, i).map_err(under)?;
-            if workloads.iter().any(|other| other.name == workload.name) {
-                return Err(under(KeyProblem::new("name", format!("there is a workload {:?} already", workload.name))));
+            let copies = workload.copies.unwrap_or(1);
+            if !(1..=COPIES_MAX).contains(&copies) {
+                let what = format!("{copies} is out of range; allowed: 1 to {COPIES_MAX}");
+                return Err(under(KeyProblem::new("copies", what)));
             }
-            workloads.push(workload);
+            let workload = Workload::from_text(workload, i).map_err(under)?;
+            for copy in 1..=copies {
+                let name = if copies == 1 { workload.name.clone() } else { format!("{} ({copy})", workload.name) };
+                if workloads.iter().any(|other| other.name == name) {
+                    return Err(under(KeyProblem::new("name", format!("there is a workload {name:?} already"))));
+                }
+                workloads.push(Workload { name, ..workload.clone() });
+            }
         }
-        workload::give_ports(&mut workloads, &services).map_err(|(i, p)| p.under(&format!("workloads.{i}")))?;
+        let place = |i: usize| workloads_text_index(&text.workloads, i);
+        workload::give_ports(&mut workloads, &services).map_err(|(i, p)| p.under(&format!("workloads.{}", place(i))))?;
         let usual = LatenessLimits::default();
         let lateness = text.lateness.as_ref().map_or(usual, |limits| LatenessLimits {
             p99: limits.p99.unwrap_or(usual.p99),
@@ -219,6 +228,15 @@ impl Case {
         });
         Ok(Case { name: name.to_owned(), links, roles, tcp, services, workloads, duration: text.duration, lateness })
     }
+}
+
+/// Copies of a workload.
+const COPIES_MAX: u32 = 256;
+
+/// Which entry of the file the `number`-th workload is a copy of.
+fn workloads_text_index(texts: &[text::WorkloadText], number: usize) -> usize {
+    let mut copies = texts.iter().enumerate().flat_map(|(i, one)| (0..one.copies.unwrap_or(1)).map(move |_| i));
+    copies.nth(number).unwrap_or(number)
 }
 
 impl Case {

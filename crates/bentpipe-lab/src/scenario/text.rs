@@ -138,6 +138,7 @@ pub struct WorkloadText {
     pub start: Duration,
     pub repeat: Option<u32>,
     pub pause: Option<Duration>,
+    pub copies: Option<u32>,
     #[serde(default)]
     pub background: bool,
     pub objective: Option<ObjectiveText>,
