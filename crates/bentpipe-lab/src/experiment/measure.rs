@@ -10,6 +10,7 @@
 //! | `bulk`, `ftp` | `model_goodput` | what Kruse's model says of the same transfer, where it applies: for `ftp` without set-up, to stand beside `data_goodput` |
 //! | `tcp` | `retransmitted` | bytes sent more than once ÷ all data bytes, all connections |
 //! | `tcp` | `full_window_after` | from a connection's first segment until its congestion window holds the whole window that its receiver offers; the longest |
+//! | `tcp` | `srtt_least` | the least smoothed round-trip time that a sender of data had |
 //! | `LINK forward`, `LINK return` | `dropped`, `damaged` | packets that the queue refused, or with bit errors, ÷ offered or sent |
 //! | the same | `queue_bytes_max`, `link_bytes` | as in the record |
 
@@ -93,6 +94,12 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
     if let Some(longest) = times.reduce(f64::max) {
         put("tcp", "full_window_after", "s", longest);
     }
+    let senders = record.tcp_samples.iter().filter(|samples| is_sender(samples, &record.flows));
+    let srtt = senders.flat_map(|samples| samples.series.iter().filter(|series| series.name == "srtt"));
+    let srtt = srtt.flat_map(|series| series.points.iter().map(|(_, rtt)| *rtt)).filter(|rtt| *rtt > 0.0);
+    if let Some(least) = srtt.reduce(f64::min) {
+        put("tcp", "srtt_least", "s", least);
+    }
     for link in &record.links {
         for (direction, side) in link.directions.iter().zip(["forward", "return"]) {
             let place = format!("{} {side}", link.name);
@@ -127,6 +134,13 @@ fn case_direction(program: &Program) -> Direction {
         Program::Ftp(spec) => spec.direction,
         Program::Page(_) | Program::Ping(_) | Program::Command(_) => Direction::Download,
     }
+}
+
+/// Whether most of a connection's data came from this side.
+fn is_sender(samples: &TcpFlowSamples, flows: &[FlowRecord]) -> bool {
+    let own = flows.iter().find(|flow| flow.host == samples.host && flow.flow == samples.flow);
+    // A dialogue's segments are short: 10 kB tell them from a transfer.
+    own.is_some_and(|flow| flow.data_bytes > 10_000)
 }
 
 /// When the congestion window first holds what the other side offers, counted from the connection's first segment.
