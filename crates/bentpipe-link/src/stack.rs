@@ -239,6 +239,19 @@ impl TcpConfig {
         Ok(())
     }
 
+    /// Forgets one setting, by its key; whether there was such a one.
+    pub fn leave_open(&mut self, key: &str) -> bool {
+        let Ok(Value::Table(mut table)) = Value::try_from(&*self) else { return false };
+        let known = table.remove(key).is_some();
+        match table.try_into() {
+            Ok(rest) if known => {
+                *self = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The settings that are set, as (key, value) texts in a fixed order.
     #[must_use]
     pub fn asked(&self) -> Vec<(&'static str, String)> {
@@ -304,6 +317,14 @@ mod tests {
         let config = TcpConfig::from_table(toml::from_str("preset = 'windows-95'\nsack = true").unwrap()).unwrap();
         assert_eq!((config.sack, config.window_scaling), (Some(true), Some(false)));
         assert_eq!(config.receive_window.unwrap().bytes, 8192);
+    }
+
+    #[test]
+    fn a_setting_can_be_left_open_again() {
+        let mut config = TcpConfig::from_table(toml::from_str("preset = 'bsd-1995'\nmtu = '576 B'").unwrap()).unwrap();
+        assert!(config.leave_open("rto_granularity") && !config.leave_open("rto_granularity"));
+        assert!(!config.leave_open("colour"));
+        assert_eq!((config.rto_granularity, config.mtu.unwrap().bytes, config.sack), (None, 576, Some(false)));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! - `value`: *within* when |ours ÷ published − 1| is at most the tolerance, else *outside*. When half the width of our
 //!   confidence interval is more than the tolerance, the figures *cannot be compared*: more runs are needed.
 //! - `at_least`, `at_most`: *within* the published bound, or *outside*. When the bound stands for words (`because`), the
-//!   verdict is *trend holds* or *outside*. Along an axis the bound must hold at every point.
+//!   verdict is *trend holds* or *outside*. Along an axis the bound must hold at every point. Where our confidence interval
+//!   holds the bound and no point breaks it clearly, the figures *cannot be compared*: more runs are needed.
 //! - `trend`, `peak`: *trend holds* or *outside*.
 //! - `cannot`: *cannot be compared*, with the reason.
 //! - A workload that fails in every run is *outside*; a run that could not be done, or a measurement that the workload
@@ -222,12 +223,20 @@ impl Lookup<'_> {
         {
             return units_differ(&published, &known.unit);
         }
-        let held = series.iter().all(|(_, known)| {
+        // With half the interval added in favour, and in disfavour.
+        let holds = |known: &Known, play: f64| {
             let ours = known.estimate.mean;
-            at_least.is_none_or(|(limit, _)| ours >= limit.value) && at_most.is_none_or(|(limit, _)| ours <= limit.value)
-        });
-        let mut judged = self.worded(published, figure, &series, held, because);
-        if because.is_none() && held {
+            at_least.is_none_or(|(limit, _)| ours + play >= limit.value)
+                && at_most.is_none_or(|(limit, _)| ours - play <= limit.value)
+        };
+        let half = |known: &Known| known.estimate.half_width.unwrap_or(0.0);
+        let possible = series.iter().all(|(_, known)| holds(known, half(known)));
+        let sure = series.iter().all(|(_, known)| holds(known, -half(known)));
+        let mut judged = self.worded(published, figure, &series, possible, because);
+        if possible && !sure {
+            judged.verdict = Verdict::CannotBeCompared;
+            judged.why = "the confidence interval holds the bound: more runs are needed".to_owned();
+        } else if because.is_none() && sure {
             judged.verdict = Verdict::Within;
         }
         judged

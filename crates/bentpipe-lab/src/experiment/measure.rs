@@ -7,10 +7,10 @@
 //! | each | `total_goodput` | the sum over its copies, where it has several |
 //! | each | `of_link_rate` | goodput, of all copies, ÷ the rate of the one link on its way, framing included |
 //! | an `ftp` | `data_goodput` | bytes ÷ the time from `RETR` or `STOR` to the last byte: what FTP clients print, the dialogue before it left out |
+//! | an `ftp` | `delivered_goodput` | the same, and 0 of a transfer that failed: what a user could count on |
 //! | `bulk`, `ftp` | `model_goodput` | what Kruse's model says of the same transfer, where it applies: for `ftp` without set-up, to stand beside `data_goodput` |
 //! | `tcp` | `retransmitted` | bytes sent more than once ÷ all data bytes, all connections |
-//! | `tcp` | `full_window_after` | from a connection's first segment until its congestion window holds the whole window that its receiver offers; the longest |
-//! | `tcp` | `srtt_least` | the least smoothed round-trip time that a sender of data had |
+//! | `tcp` | `full_window_after` | from a connection's first data until its congestion window holds the whole window that its receiver offers; the longest |
 //! | `LINK forward`, `LINK return` | `dropped`, `damaged` | packets that the queue refused, or with bit errors, ÷ offered or sent |
 //! | the same | `queue_bytes_max`, `link_bytes` | as in the record |
 
@@ -79,7 +79,11 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
         if let (Program::Ftp(_), Some(bytes), Some(time), Some(dialogue)) =
             (program, of(name, "bytes"), of(name, "completion_time"), of(name, "control_time"))
         {
-            put(name, "data_goodput", "bit/s", bytes * 8.0 / (time - dialogue));
+            let goodput = bytes * 8.0 / (time - dialogue);
+            put(name, "data_goodput", "bit/s", goodput);
+            put(name, "delivered_goodput", "bit/s", goodput * done.get(name).map_or(0.0, |(done, all)| done / all));
+        } else if matches!(program, Program::Ftp(_)) && done.get(name).is_some_and(|(done, _)| *done == 0.0) {
+            put(name, "delivered_goodput", "bit/s", 0.0);
         }
     }
     for (workload, (done, all)) in done {
@@ -93,12 +97,6 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
     let times = record.tcp_samples.iter().filter_map(|samples| full_window_after(samples, &record.flows));
     if let Some(longest) = times.reduce(f64::max) {
         put("tcp", "full_window_after", "s", longest);
-    }
-    let senders = record.tcp_samples.iter().filter(|samples| is_sender(samples, &record.flows));
-    let srtt = senders.flat_map(|samples| samples.series.iter().filter(|series| series.name == "srtt"));
-    let srtt = srtt.flat_map(|series| series.points.iter().map(|(_, rtt)| *rtt)).filter(|rtt| *rtt > 0.0);
-    if let Some(least) = srtt.reduce(f64::min) {
-        put("tcp", "srtt_least", "s", least);
     }
     for link in &record.links {
         for (direction, side) in link.directions.iter().zip(["forward", "return"]) {
@@ -136,14 +134,7 @@ fn case_direction(program: &Program) -> Direction {
     }
 }
 
-/// Whether most of a connection's data came from this side.
-fn is_sender(samples: &TcpFlowSamples, flows: &[FlowRecord]) -> bool {
-    let own = flows.iter().find(|flow| flow.host == samples.host && flow.flow == samples.flow);
-    // A dialogue's segments are short: 10 kB tell them from a transfer.
-    own.is_some_and(|flow| flow.data_bytes > 10_000)
-}
-
-/// When the congestion window first holds what the other side offers, counted from the connection's first segment.
+/// When the congestion window first holds what the other side offers, counted from the first sample with data under way.
 fn full_window_after(samples: &TcpFlowSamples, flows: &[FlowRecord]) -> Option<f64> {
     let own = flows.iter().find(|flow| flow.host == samples.host && flow.flow == samples.flow)?;
     let (from, to) = samples.flow.split_once(" → ")?;
@@ -157,7 +148,9 @@ fn full_window_after(samples: &TcpFlowSamples, flows: &[FlowRecord]) -> Option<f
     let segment = u64::from(own.mss?.min(peer.mss?)).checked_sub(options).filter(|bytes| *bytes > 0)?;
     let full = (peer.window_max / segment) as f64;
     let cwnd = samples.series.iter().find(|series| series.name == "cwnd")?;
-    cwnd.points.iter().find(|(_, segments)| *segments >= full).map(|(at, _)| at - own.start)
+    let under_way = samples.series.iter().find(|series| series.name == "unacked")?;
+    let (start, _) = under_way.points.iter().find(|(_, segments)| *segments > 0.0)?;
+    cwnd.points.iter().find(|(_, segments)| *segments >= full).map(|(at, _)| at - start)
 }
 
 /// Kruse's model of the transfer over the case's one link.

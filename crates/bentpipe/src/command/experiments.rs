@@ -6,13 +6,16 @@ use crate::files::write_whole;
 use crate::stop;
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
+use bentpipe_host::tcp_stack;
 use bentpipe_lab::experiment::engine::{self, Options, Progress};
 use bentpipe_lab::experiment::{Experiment, LoadError, judge, list, load, page, table};
 use bentpipe_lab::live::{self, LiveOptions};
 use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedOptions};
+use bentpipe_link::stack::TcpConfig;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -82,7 +85,9 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
         match privilege {
             Some(privilege) => {
                 let options = LiveOptions { privilege, capture_directory: None };
-                live::run(scenario, &options, stop, &mut |_| {}).map_err(|error| error.to_string())
+                let mut kept = scenario.clone();
+                kept.cases.iter_mut().flat_map(|case| case.tcp.values_mut()).for_each(|tcp| drop(keep_live(tcp)));
+                live::run(&kept, &options, stop, &mut |_| {}).map_err(|error| error.to_string())
             }
             None => {
                 let options = SimulatedOptions { capture_directory: None, skip_live: false };
@@ -90,6 +95,9 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
             }
         }
     };
+    if arguments.live {
+        say_left_out(&experiments);
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     // Live runs share the machine's clock: one at a time, so that none makes another late.
     let jobs = if arguments.live { 1 } else { arguments.jobs.unwrap_or(cores) };
@@ -133,6 +141,32 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
         anyhow::bail!("{} run(s) could not be done; the first: {first}", 1 + broken.count());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Leaves out what no Linux lets us set; the keys.
+fn keep_live(tcp: &mut TcpConfig) -> Vec<String> {
+    let mut left_out = Vec::new();
+    while let Err(problem) = tcp_stack::check(tcp) {
+        if !tcp.leave_open(&problem.key) {
+            break;
+        }
+        left_out.push(problem.key);
+    }
+    left_out
+}
+
+/// Says on standard error which settings live runs do without: there the kernel's own are in force.
+fn say_left_out(experiments: &[Experiment]) {
+    for experiment in experiments {
+        let mut all = BTreeSet::new();
+        for tcp in experiment.scenario.cases.iter().flat_map(|case| case.tcp.values()) {
+            all.extend(keep_live(&mut tcp.clone()));
+        }
+        if !all.is_empty() {
+            let keys: Vec<String> = all.into_iter().collect();
+            eprintln!("{}: the kernel's own: {}", experiment.id, keys.join(", "));
+        }
+    }
 }
 
 /// `OUT/ID/results.json` and `report.html`; the report's path.
