@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN = target/release/bentpipe
 
-.PHONY: all build demo test bench parity check man install clean setup-demo setup-test
+.PHONY: all build demo test bench parity results check man install clean setup-demo setup-test
 
 all: build
 
@@ -27,6 +27,11 @@ bench:
 # bentpipe parity --live-from runs/parity
 parity: build
 	$(BIN) parity --out runs/parity
+
+# What the experiments give, for docs/results.md; a test rejects a stale page.
+results: build
+	$(BIN) experiments run all --markdown > docs/results.new
+	mv docs/results.new docs/results.md
 
 check:
 	$(CARGO) fmt --all --check

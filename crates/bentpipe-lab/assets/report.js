@@ -26,6 +26,7 @@
 
   function digits(value) {
     if (value == null) return "–";
+    if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(0);
     return Math.abs(value) >= 1e6 ? value.toPrecision(4) : String(+value.toPrecision(4));
   }
 
@@ -43,8 +44,10 @@
       var few = line.x.length <= 60;
       return {
         label: line.label, stroke: colours.lines[i % colours.lines.length], width: 1.75, spanGaps: true,
-        dash: DASHES[i % DASHES.length], points: { show: few, size: 4, fill: colours.lines[i % colours.lines.length] },
-        paths: chart.step ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear(),
+        dash: line.published ? [] : DASHES[i % DASHES.length],
+        // What was published is symbols, never a line.
+        points: { show: few || line.published, size: line.published ? 9 : 4, fill: line.published ? "transparent" : colours.lines[i % colours.lines.length] },
+        paths: line.published ? function () { return null; } : chart.step ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear(),
         value: function (u, v) { return v == null ? "" : digits(v) + (chart.unit ? " " + chart.unit : ""); }
       };
     });
@@ -63,11 +66,14 @@
       },
       legend: { markers: { width: 3, dash: function (u, i) { return CSS_DASHES[(i - 1) % CSS_DASHES.length]; } } },
       scales: {
-        x: { time: false, range: function (u, min, max) { return zoomed[chart.group] ? [min, max] : [0, chart.x_max]; } },
+        x: {
+          time: false, distr: chart.x_log ? 3 : 1,
+          range: function (u, min, max) { return zoomed[chart.group] ? [min, max] : [chart.x_min || 0, chart.x_max]; }
+        },
         y: { range: function (u, min, max) { return uPlot.rangeNum(Math.min(0, min || 0), max > 0 ? max : 1, { min: { pad: 0 }, max: { pad: 0.08 } }); } }
       },
       axes: [
-        axis(colours, "seconds since the case started", { size: 24, space: 50 }),
+        axis(colours, chart.x_label || "seconds since the case started", { size: 24, space: 50 }),
         axis(colours, chart.y_label, {
           space: 32,
           incrs: whole ? WHOLE : undefined,
@@ -77,7 +83,10 @@
           }
         })
       ],
-      series: [{ label: "Time", value: function (u, v) { return v == null ? "" : digits(v) + " s"; } }].concat(series),
+      series: [{
+        label: chart.x_label || "Time",
+        value: function (u, v) { return v == null ? "" : digits(v) + (chart.x_label ? "" : " s"); }
+      }].concat(series),
       hooks: { ready: [keyboard], setSelect: [function (u) { if (u.select.width > 0) zoomed[chart.group] = true; }] }
     };
   }

@@ -1,6 +1,7 @@
 //! Scenario → run → record → report.
 
 mod collect;
+pub mod experiment;
 pub mod live;
 mod pair;
 pub mod parity;

@@ -121,7 +121,7 @@ pub struct Preset {
 }
 
 /// All presets.
-pub const PRESETS: [Preset; 6] = [
+pub const PRESETS: [Preset; 7] = [
     Preset {
         name: "linux",
         about: "A current Linux host: CUBIC (RFC 9438), initial window 10 (RFC 6928), SACK, timestamps, window scaling, \
@@ -149,6 +149,18 @@ pub const PRESETS: [Preset; 6] = [
                 (results NTIA-5.F3). Initial window 1 (RFC 2001): an assumption.",
         settings: "congestion_control = 'reno'\ninitial_window = 1\nsack = false\ntimestamps = false\n\
                    window_scaling = false\nreceive_window = '8 KiB'\nsend_buffer = '32 KiB'\nack_every = 2",
+    },
+    Preset {
+        name: "bsd-1995",
+        about: "A workstation of the mid-1990s in every respect: slow start from one segment, one more for each \
+                acknowledgement (RFC 2001), an acknowledgement for every second segment or after 200 ms, timers of \
+                500 ms ticks, one fast retransmission at a time (4.3BSD-Reno: Stevens, TCP/IP Illustrated, volume 2), \
+                3 s before the first measurement (RFC 1122). Buffers are left to the file. For virtual runs.",
+        settings: "congestion_control = 'reno'\ninitial_window = 1\nsack = false\ntimestamps = false\n\
+                   window_scaling = false\nack_every = 2\ndelayed_ack = '200 ms'\nquick_acks = 0\nbyte_counting = 0\n\
+                   recovery = 'reno'\nlimited_transmit = false\nfrto = false\nproportional_rate_reduction = false\n\
+                   rack = false\ntail_loss_probe = false\nrto_estimator = 'rfc6298'\nrto_granularity = '500 ms'\n\
+                   rto_min = '1 s'\nrto_initial = '3 s'\nsyn_linear_timeouts = 0",
     },
     Preset {
         name: "tcp-lfn",
@@ -227,6 +239,19 @@ impl TcpConfig {
         Ok(())
     }
 
+    /// Forgets one setting, by its key; whether there was such a one.
+    pub fn leave_open(&mut self, key: &str) -> bool {
+        let Ok(Value::Table(mut table)) = Value::try_from(&*self) else { return false };
+        let known = table.remove(key).is_some();
+        match table.try_into() {
+            Ok(rest) if known => {
+                *self = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The settings that are set, as (key, value) texts in a fixed order.
     #[must_use]
     pub fn asked(&self) -> Vec<(&'static str, String)> {
@@ -292,6 +317,14 @@ mod tests {
         let config = TcpConfig::from_table(toml::from_str("preset = 'windows-95'\nsack = true").unwrap()).unwrap();
         assert_eq!((config.sack, config.window_scaling), (Some(true), Some(false)));
         assert_eq!(config.receive_window.unwrap().bytes, 8192);
+    }
+
+    #[test]
+    fn a_setting_can_be_left_open_again() {
+        let mut config = TcpConfig::from_table(toml::from_str("preset = 'bsd-1995'\nmtu = '576 B'").unwrap()).unwrap();
+        assert!(config.leave_open("rto_granularity") && !config.leave_open("rto_granularity"));
+        assert!(!config.leave_open("colour"));
+        assert_eq!((config.rto_granularity, config.mtu.unwrap().bytes, config.sack), (None, 576, Some(false)));
     }
 
     #[test]

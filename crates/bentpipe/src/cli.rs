@@ -37,6 +37,8 @@ pub enum Command {
     Run(RunArguments),
     /// Run a scenario in virtual time over a grid of settings and several seeds
     Sweep(SweepArguments),
+    /// List the experiments, or run some and hold them against the papers they are from
+    Experiments(ExperimentsArguments),
     /// Write the report of a record again
     Report(ReportArguments),
     /// Compare live runs with simulated ones, scenario by scenario
@@ -316,6 +318,56 @@ pub struct SweepArguments {
     /// Only check, and say how many runs it would be
     #[arg(long)]
     pub check: bool,
+}
+
+/// List the experiments, or run some and hold them against the papers they are from
+///
+/// An experiment is a folder with a scenario and what a paper published about it. docs/experiments.md states the rules.
+#[derive(Debug, Args)]
+pub struct ExperimentsArguments {
+    /// Where the experiments are
+    #[arg(long, value_name = "DIR", default_value = "experiments", value_hint = ValueHint::DirPath, global = true)]
+    pub folder: PathBuf,
+    /// What to do; without it, list
+    #[command(subcommand)]
+    pub action: Option<ExperimentsAction>,
+}
+
+/// What to do with the experiments
+#[derive(Debug, Subcommand)]
+pub enum ExperimentsAction {
+    /// List them with their papers and the numbers of their results
+    List,
+    /// Run some, or all, and print what was published beside what is measured
+    Run(ExperimentsRunArguments),
+}
+
+/// Run some, or all, and print what was published beside what is measured
+///
+/// In virtual time, on every core, each point as often as its scenario asks for. A verdict is within, outside, trend holds, or
+/// cannot be compared; the exit status does not depend on them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  bentpipe experiments run kruse-xftp --out runs/kruse\n  \
+bentpipe experiments run all --markdown > docs/results.md")]
+pub struct ExperimentsRunArguments {
+    /// Names from the list, or all
+    #[arg(value_name = "ID|all", required = true)]
+    pub ids: Vec<String>,
+    /// With real packets, every point once, one after another: this takes as long as the transfers take
+    #[arg(long)]
+    pub live: bool,
+    /// Folder for results.json and report.html of each experiment
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+    /// Runs at a time; by default one for each core. Live runs go one at a time
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Print JSON instead of the table
+    #[arg(long, conflicts_with = "markdown")]
+    pub json: bool,
+    /// Print the table as docs/results.md has it
+    #[arg(long)]
+    pub markdown: bool,
 }
 
 /// Write the report of a record again

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         cli::Command::Shell(arguments) => command::shell::run(arguments),
         cli::Command::Run(arguments) => command::run::run(arguments),
         cli::Command::Sweep(arguments) => command::sweep::run(arguments),
+        cli::Command::Experiments(arguments) => command::experiments::run(&arguments),
         cli::Command::Report(arguments) => command::report::run(&arguments),
         cli::Command::Parity(arguments) => command::parity::run(&arguments),
         cli::Command::Gateway { action } => command::gateway::run(action),

@@ -1,5 +1,6 @@
 //! Charts: which there are, and their data small enough to draw.
 
+use super::assets;
 use super::quantity;
 use super::summary::workload_label;
 use crate::record::{CaseRecord, DirectionRecord, Record, Series, TcpFlowSamples};
@@ -196,19 +197,7 @@ pub fn json(charts: &[&Chart]) -> String {
         lines: &'a [Line],
     }
     let whole: Vec<WithLines> = charts.iter().map(|chart| WithLines { chart, lines: &chart.lines }).collect();
-    let plain = serde_json::to_string(&whole).expect("numbers and text only");
-    let mut safe = String::with_capacity(plain.len());
-    for c in plain.chars() {
-        match c {
-            '<' => safe.push_str("\\u003c"),
-            '>' => safe.push_str("\\u003e"),
-            '&' => safe.push_str("\\u0026"),
-            '\u{2028}' => safe.push_str("\\u2028"),
-            '\u{2029}' => safe.push_str("\\u2029"),
-            other => safe.push(other),
-        }
-    }
-    safe
+    assets::script_safe(&serde_json::to_string(&whole).expect("numbers and text only"))
 }
 
 fn chart(id: String, title: &str, step: bool, group: &str, seconds: f64, all: &[(String, &Series)]) -> Option<Chart> {

@@ -1,6 +1,7 @@
 //! The report as one HTML file. The template escapes everything; only our own assets and [`charts::json`] do not pass
 //! through that.
 
+use super::assets;
 use super::charts::{self, Chart};
 use super::sections::{self, Cell, Section, Table};
 use super::summary::{Row, Summary, Tone, summarise};
@@ -53,9 +54,9 @@ pub fn render(record: &Record) -> String {
     let own = |text: &str| Value::from_safe_string(text.to_string());
     let context = minijinja::context! {
         view => Value::from(Serde(view)),
-        css => own(&format!("{UPLOT_CSS}\n{CSS}")),
-        uplot => own(UPLOT_JS),
-        js => own(JS),
+        css => own(&assets::css()),
+        uplot => own(assets::UPLOT_JS),
+        js => own(assets::JS),
         data => own(&data),
     };
     let mut environment = Environment::new();
@@ -206,7 +207,3 @@ fn summary_row(row: &Row, several_cases: bool) -> Vec<Cell> {
 }
 
 const TEMPLATE: &str = include_str!("../../assets/report.html");
-const CSS: &str = include_str!("../../assets/report.css");
-const JS: &str = include_str!("../../assets/report.js");
-const UPLOT_CSS: &str = include_str!("../../assets/uplot/uPlot.min.css");
-const UPLOT_JS: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");

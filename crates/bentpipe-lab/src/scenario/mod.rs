@@ -15,7 +15,7 @@ use bentpipe_link::topology;
 use gateway::Pair;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use text::{CaseText, HostText, RoleText, ScenarioText};
+use text::{AxisText, CaseText, HostText, RoleText, ScenarioText};
 use toml::{Table, Value};
 use workload::{Service, Workload};
 
@@ -34,6 +34,25 @@ pub struct Scenario {
     pub text: String,
     /// Overrides from the command line.
     pub overrides: Vec<String>,
+    /// What an experiment varies. A plain run takes no notice.
+    pub axes: Vec<Axis>,
+    /// Runs of each point of an experiment, each with a seed of its own; one if the file does not say.
+    pub seeds: Option<u32>,
+    /// What the scenario's source leaves open: the key that was chosen, and why.
+    pub assumptions: BTreeMap<String, String>,
+}
+
+/// Something that an experiment varies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// What tables and charts call it.
+    pub name: String,
+    /// The keys that all get the value; `*` stands for every name, as in `hosts.*.tcp.mtu`.
+    pub keys: Vec<String>,
+    /// The values as `--vary` takes them: `8 KiB,64 KiB` or `1e-9..1e-3 log 7`.
+    pub values: String,
+    /// Only these cases vary; none: all do.
+    pub cases: Option<Vec<String>>,
 }
 
 /// One case: the network and what runs on it.
@@ -141,7 +160,16 @@ impl Scenario {
             source_name: source_name.to_owned(),
             text: text.to_owned(),
             overrides: overrides.to_vec(),
+            axes: whole.axes.into_iter().map(Axis::from).collect(),
+            seeds: whole.seeds,
+            assumptions: whole.assumptions,
         })
+    }
+}
+
+impl From<AxisText> for Axis {
+    fn from(text: AxisText) -> Axis {
+        Axis { name: text.name, keys: text.keys, values: text.values, cases: text.cases }
     }
 }
 
@@ -184,13 +212,22 @@ impl Case {
             if let Some(server) = &workload.server {
                 known_site(&sites, server).map_err(|p| under(p.under("server")))?;
             }
-            let workload = Workload::from_text(workload, i).map_err(under)?;
-            if workloads.iter().any(|other| other.name == workload.name) {
-                return Err(under(KeyProblem::new("name", format!("there is a workload {:?} already", workload.name))));
+            let copies = workload.copies.unwrap_or(1);
+            if !(1..=COPIES_MAX).contains(&copies) {
+                let what = format!("{copies} is out of range; allowed: 1 to {COPIES_MAX}");
+                return Err(under(KeyProblem::new("copies", what)));
             }
-            workloads.push(workload);
+            let workload = Workload::from_text(workload, i).map_err(under)?;
+            for copy in 1..=copies {
+                let name = if copies == 1 { workload.name.clone() } else { format!("{} ({copy})", workload.name) };
+                if workloads.iter().any(|other| other.name == name) {
+                    return Err(under(KeyProblem::new("name", format!("there is a workload {name:?} already"))));
+                }
+                workloads.push(Workload { name, ..workload.clone() });
+            }
         }
-        workload::give_ports(&mut workloads, &services).map_err(|(i, p)| p.under(&format!("workloads.{i}")))?;
+        let place = |i: usize| workloads_text_index(&text.workloads, i);
+        workload::give_ports(&mut workloads, &services).map_err(|(i, p)| p.under(&format!("workloads.{}", place(i))))?;
         let usual = LatenessLimits::default();
         let lateness = text.lateness.as_ref().map_or(usual, |limits| LatenessLimits {
             p99: limits.p99.unwrap_or(usual.p99),
@@ -209,6 +246,15 @@ impl Case {
             lateness,
         })
     }
+}
+
+/// Copies of a workload.
+const COPIES_MAX: u32 = 256;
+
+/// Which entry of the file the `number`-th workload is a copy of.
+fn workloads_text_index(texts: &[text::WorkloadText], number: usize) -> usize {
+    let mut copies = texts.iter().enumerate().flat_map(|(i, one)| (0..one.copies.unwrap_or(1)).map(move |_| i));
+    copies.nth(number).unwrap_or(number)
 }
 
 impl Case {

@@ -26,6 +26,11 @@ pub struct ScenarioText {
     pub workloads: Vec<WorkloadText>,
     #[serde(default)]
     pub cases: Vec<CaseText>,
+    #[serde(default)]
+    pub axes: Vec<AxisText>,
+    pub seeds: Option<u32>,
+    #[serde(default)]
+    pub assumptions: BTreeMap<String, String>,
 }
 
 fn usual_seed() -> u64 {
@@ -113,6 +118,15 @@ pub struct CaseText {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct AxisText {
+    pub name: String,
+    pub keys: Vec<String>,
+    pub values: String,
+    pub cases: Option<Vec<String>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ServiceText {
     pub site: String,
     pub app: Option<ServiceApp>,
@@ -175,6 +189,7 @@ pub struct WorkloadText {
     pub start: Duration,
     pub repeat: Option<u32>,
     pub pause: Option<Duration>,
+    pub copies: Option<u32>,
     #[serde(default)]
     pub background: bool,
     pub objective: Option<ObjectiveText>,
@@ -185,6 +200,7 @@ pub struct WorkloadText {
     pub interval: Option<Duration>,
     pub files: Option<u32>,
     pub sessions: Option<u32>,
+    pub split: Option<bool>,
     pub objects: Option<Vec<DataSize>>,
     pub connections: Option<u32>,
     pub http: Option<HttpText>,

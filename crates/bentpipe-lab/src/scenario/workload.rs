@@ -146,7 +146,7 @@ impl Service {
 const OWN_KEYS: [(AppText, &[&str]); 5] = [
     (AppText::Ping, &["count", "interval", "bytes", "timeout"]),
     (AppText::Bulk, &["direction", "bytes", "seconds", "port", "timeout"]),
-    (AppText::Ftp, &["direction", "bytes", "files", "sessions", "port", "timeout"]),
+    (AppText::Ftp, &["direction", "bytes", "files", "sessions", "split", "port", "timeout"]),
     (AppText::Page, &["direction", "bytes", "objects", "connections", "http", "path", "port", "timeout"]),
     (AppText::Command, &["command", "timeout"]),
 ];
@@ -210,6 +210,7 @@ impl WorkloadText {
             ("interval", self.interval.is_some()),
             ("files", self.files.is_some()),
             ("sessions", self.sessions.is_some()),
+            ("split", self.split.is_some()),
             ("objects", self.objects.is_some()),
             ("connections", self.connections.is_some()),
             ("http", self.http.is_some()),
@@ -267,11 +268,15 @@ impl Program {
             }
             AppText::Ftp => {
                 let usual = FtpSpec::default();
+                let whole = bytes.ok_or_else(|| KeyProblem::new("bytes", "is missing; allowed: the size of a file"))?;
+                let sessions = text.sessions.unwrap_or(usual.sessions);
+                // XFTP (Kruse, ACTS): one file in as many parts as there are sessions, each over connections of its own.
+                let split = text.split.unwrap_or(false);
                 let spec = FtpSpec {
                     direction,
-                    bytes: bytes.ok_or_else(|| KeyProblem::new("bytes", "is missing; allowed: the size of a file"))?,
+                    bytes: if split { whole.div_ceil(u64::from(sessions.max(1))) } else { whole },
                     files: text.files.unwrap_or(usual.files),
-                    sessions: text.sessions.unwrap_or(usual.sessions),
+                    sessions,
                     port: text.port.unwrap_or(0),
                     timeout: text.timeout.unwrap_or(usual.timeout),
                     ..usual

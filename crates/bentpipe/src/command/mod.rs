@@ -1,6 +1,7 @@
 //! One module a command.
 
 pub mod gateway;
+pub mod experiments;
 pub mod generate;
 pub mod links;
 pub mod parity;

@@ -10,6 +10,7 @@ mod capture;
 mod catalogue;
 mod cleanup;
 mod command_line;
+mod experiments;
 mod networks;
 mod place;
 mod processes;

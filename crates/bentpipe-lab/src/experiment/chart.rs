@@ -1,0 +1,194 @@
+//! The paper's figure again: published points and ours.
+
+use super::grid::{plain, same_value};
+use super::judge::{Lookup, Row};
+use super::published::{ChartSpec, Check, Selection};
+use crate::report::quantity as write;
+use crate::sweep::grid::quantity;
+use crate::sweep::statistics::estimate;
+use serde::Serialize;
+
+/// A chart as the report's script reads it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Chart {
+    /// The element it is drawn in.
+    pub id: String,
+    /// Says what is drawn.
+    pub title: String,
+    /// What was left out; empty if nothing.
+    pub note: String,
+    /// Label of the vertical axis.
+    pub y_label: String,
+    /// Unit of the values, for the legend.
+    pub unit: String,
+    /// What runs to the right, with its unit.
+    pub x_label: String,
+    /// Unit of the values that run to the right.
+    pub x_unit: String,
+    /// Left and right end.
+    pub x_min: f64,
+    /// Right end.
+    pub x_max: f64,
+    /// Whether the horizontal axis is logarithmic.
+    pub x_log: bool,
+    /// A value holds until the next point: never here.
+    pub step: bool,
+    /// Charts with the same group share their cursor and zoom: none here.
+    pub group: String,
+    /// The lines.
+    #[serde(skip)]
+    pub lines: Vec<Line>,
+}
+
+/// One line, or published points.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// What the legend calls it.
+    pub label: String,
+    /// On the horizontal axis, strictly growing.
+    pub x: Vec<f64>,
+    /// Values.
+    pub y: Vec<f64>,
+    /// Symbols only: these points were published.
+    pub published: bool,
+}
+
+/// The charts of an experiment, numbered from `first`.
+#[must_use]
+pub fn charts(lookup: Lookup<'_>, rows: &[Row]) -> Vec<Chart> {
+    let specs = lookup.experiment.published.charts.iter().enumerate();
+    specs.filter_map(|(i, spec)| chart(lookup, rows, spec, format!("figure-{}", i + 1))).collect()
+}
+
+fn chart(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec, id: String) -> Option<Chart> {
+    let experiment = lookup.experiment;
+    let axis = experiment.axes.iter().find(|axis| axis.axis.name == spec.x)?;
+    let x_of = |text: &str| quantity(text).map(|found| found.value);
+    let x_unit = axis.values.first().and_then(|value| quantity(value)).map_or("", |found| found.unit);
+    let mut unit = String::new();
+    let mut lines: Vec<Line> = Vec::new();
+    for (number, point) in experiment.points.iter().enumerate() {
+        let wanted = spec.cases.is_empty() || spec.cases.contains(&point.case);
+        if !wanted || !point.is_at(&spec.at) {
+            continue;
+        }
+        let x = point.values.get(&spec.x).and_then(|value| x_of(value));
+        let others = experiment.axes.iter().filter(|axis| axis.axis.name != spec.x);
+        let others = others.filter(|axis| !spec.at.contains_key(&axis.axis.name));
+        let mut name: Vec<String> = Vec::new();
+        for axis in others {
+            if let Some(value) = point.values.get(&axis.axis.name) {
+                name.push(format!("{} {}", axis.axis.name, plain(value)));
+            }
+        }
+        for measurement in &spec.measurements {
+            let key = (spec.workload.clone(), measurement.clone());
+            let runs = lookup.outcome.points[number].runs.iter().flatten();
+            let samples: Vec<f64> = runs.filter_map(|run| run.get(&key)).map(|(own, value)| {
+                unit.clone_from(own);
+                *value
+            }).collect();
+            let Some(mean) = estimate(&samples, super::judge::CONFIDENCE).map(|e| e.mean) else { continue };
+            let mut label = vec![point.case.clone()];
+            label.extend(name.iter().cloned());
+            if spec.measurements.len() > 1 {
+                label.push(write::name(measurement).to_lowercase());
+            }
+            let label = label.join(", ");
+            // A case that does not follow the axis is a level.
+            let xs: Vec<f64> = match x {
+                Some(x) => vec![x],
+                None => axis.values.iter().filter_map(|value| x_of(value)).collect(),
+            };
+            let line = match lines.iter_mut().position(|line| line.label == label) {
+                Some(at) => &mut lines[at],
+                None => {
+                    lines.push(Line { label, x: vec![], y: vec![], published: false });
+                    lines.last_mut()?
+                }
+            };
+            for x in xs {
+                line.x.push(x);
+                line.y.push(mean);
+            }
+        }
+    }
+    lines.extend(published(lookup, rows, spec));
+    lines.retain(|line| !line.x.is_empty());
+    if spec.log {
+        for line in &mut lines {
+            let kept: Vec<(f64, f64)> = line.x.iter().copied().zip(line.y.iter().copied()).filter(|(x, _)| *x > 0.0).collect();
+            (line.x, line.y) = kept.into_iter().unzip();
+        }
+    }
+    for line in &mut lines {
+        let mut points: Vec<(f64, f64)> = line.x.iter().copied().zip(line.y.iter().copied()).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points.dedup_by(|a, b| a.0 == b.0);
+        (line.x, line.y) = points.into_iter().unzip();
+    }
+    let all = || lines.iter().flat_map(|line| line.x.iter().copied());
+    let (low, high) = all().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
+    if lines.is_empty() || !high.is_finite() {
+        return None;
+    }
+    let largest = lines.iter().flat_map(|line| &line.y).fold(0.0_f64, |a, y| a.max(y.abs()));
+    let (y_unit, y_factor) = match unit.as_str() {
+        // Times of transfers are told in seconds.
+        "s" if largest >= 1.0 => ("s".to_owned(), 1.0),
+        other => write::axis_unit(other, largest),
+    };
+    let (x_shown, x_factor) = match x_unit {
+        "s" if high >= 1.0 => ("s".to_owned(), 1.0),
+        other => write::axis_unit(other, high),
+    };
+    for line in &mut lines {
+        line.x.iter_mut().for_each(|x| *x = write::round_to_digits(*x * x_factor, 6));
+        line.y.iter_mut().for_each(|y| *y = write::round_to_digits(*y * y_factor, 5));
+    }
+    let x_label = if x_shown.is_empty() { spec.x.clone() } else { format!("{}, {x_shown}", spec.x) };
+    let linear_from = low.min(0.0) * x_factor;
+    Some(Chart {
+        note: String::new(),
+        y_label: if y_unit.is_empty() { write::name(&spec.measurements[0]) } else { y_unit.clone() },
+        unit: y_unit,
+        x_label,
+        x_unit: x_shown,
+        x_min: if spec.log { low * x_factor } else { linear_from },
+        x_max: high * x_factor,
+        x_log: spec.log,
+        step: false,
+        group: id.clone(),
+        title: spec.title.clone(),
+        id,
+        lines,
+    })
+}
+
+/// What was published on this chart: the claims' values at its axis, and the marks of the file.
+fn published(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for (claim, _) in lookup.experiment.published.claims.iter().zip(rows) {
+        let Check::Value { figure, value, .. } = &claim.check else { continue };
+        let of: &Selection = &figure.of;
+        let held = |(axis, value): (&String, &String)| of.at.get(axis).is_none_or(|own| same_value(own, value));
+        let drawn = of.workload == spec.workload && spec.measurements.contains(&of.measurement) && figure.over.is_none();
+        let x = of.at.get(&spec.x).and_then(|x| quantity(x));
+        let (true, true, Some(x)) = (drawn, spec.at.iter().all(held), x) else { continue };
+        let others = of.at.iter().filter(|(axis, _)| **axis != spec.x && !spec.at.contains_key(*axis));
+        let others: Vec<String> = others.map(|(axis, value)| format!("{axis} {}", plain(value))).collect();
+        let label = [vec![format!("published, {}", claim.id)], others].concat().join(", ");
+        match lines.iter_mut().find(|line| line.label == label) {
+            Some(line) => {
+                line.x.push(x.value);
+                line.y.push(value.value);
+            }
+            None => lines.push(Line { label, x: vec![x.value], y: vec![value.value], published: true }),
+        }
+    }
+    for (label, points) in &spec.marks {
+        let (x, y) = points.iter().copied().unzip();
+        lines.push(Line { label: format!("published, {label}"), x, y, published: true });
+    }
+    lines
+}

@@ -1,0 +1,483 @@
+//! The verdicts. Each follows from the figures by the rules below; no file can state one.
+//!
+//! - `value`: *within* when |ours ÷ published − 1| is at most the tolerance, else *outside*. When half the width of our
+//!   confidence interval is more than the tolerance, the figures *cannot be compared*: more runs are needed.
+//! - `at_least`, `at_most`: *within* the published bound, or *outside*. When the bound stands for words (`because`), the
+//!   verdict is *trend holds* or *outside*. Along an axis the bound must hold at every point. Where our confidence interval
+//!   holds the bound and no point breaks it clearly, the figures *cannot be compared*: more runs are needed.
+//! - `trend`, `peak`: *trend holds* or *outside*.
+//! - `cannot`: *cannot be compared*, with the reason.
+//! - A workload that fails in every run is *outside*; a run that could not be done, or a measurement that the workload
+//!   does not have, *cannot be compared*.
+
+use super::engine::Outcome;
+use super::grid::{plain, same_value};
+use super::load::Experiment;
+use super::published::{Check, Claim, Figure, Selection, Trend};
+use crate::report::quantity as write;
+use crate::sweep::grid::{Quantity, quantity};
+use crate::sweep::statistics::{Estimate, estimate};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Of the intervals.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// How ours stands to what was published.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// A number within its tolerance, or a bound that is kept.
+    Within,
+    /// Not so.
+    Outside,
+    /// What the paper says in words is so.
+    TrendHolds,
+    /// Nothing can be said, and why is.
+    CannotBeCompared,
+}
+
+impl Verdict {
+    /// As tables write it.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Verdict::Within => "within",
+            Verdict::Outside => "outside",
+            Verdict::TrendHolds => "trend holds",
+            Verdict::CannotBeCompared => "cannot be compared",
+        }
+    }
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The result's number.
+    pub id: String,
+    /// Where it stands in the paper.
+    pub place: String,
+    /// What the paper says.
+    pub says: String,
+    /// The case and the values of the axes.
+    pub parameters: String,
+    /// What was published, as a number or a bound.
+    pub published: String,
+    /// Ours.
+    pub ours: String,
+    /// Ours, where it is one number: in the base unit.
+    pub value: Option<f64>,
+    /// Half the width of its confidence interval; none when it is certain, or from one run.
+    pub half_width: Option<f64>,
+    /// Runs behind it.
+    pub runs: usize,
+    /// Ours ÷ published.
+    pub ratio: Option<f64>,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What the verdict rests on.
+    pub why: String,
+    /// The same figure with each remedy: its case, and the figure or a dash.
+    pub remedies: Vec<(String, String)>,
+}
+
+/// Why a figure of ours does not exist.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Missing {
+    /// Every run of the workload failed.
+    Failed(String),
+    /// There is nothing to look at.
+    Nothing(String),
+}
+
+/// A figure of ours at one point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    /// Mean, interval, runs.
+    pub estimate: Estimate,
+    /// Its unit.
+    pub unit: String,
+}
+
+/// Looks up figures of one experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup<'a> {
+    /// The experiment.
+    pub experiment: &'a Experiment,
+    /// What came out of it.
+    pub outcome: &'a Outcome,
+}
+
+/// Every row of an experiment.
+#[must_use]
+pub fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<Row> {
+    let lookup = Lookup { experiment, outcome };
+    experiment.published.claims.iter().map(|claim| lookup.row(claim)).collect()
+}
+
+/// What a check comes to.
+struct Judged {
+    published: String,
+    ours: String,
+    value: Option<Known>,
+    ratio: Option<f64>,
+    verdict: Verdict,
+    why: String,
+}
+
+impl Lookup<'_> {
+    fn row(&self, claim: &Claim) -> Row {
+        let judged = self.judge(&claim.check);
+        let figure = claim.check.figure();
+        let remedies = self.experiment.published.remedies.iter().map(|remedy| {
+            let text = figure.map_or_else(|| "–".to_owned(), |figure| self.with_remedy(figure, remedy));
+            (remedy.clone(), text)
+        });
+        let estimate = judged.value.as_ref().map(|known| known.estimate);
+        Row {
+            id: claim.id.clone(),
+            place: claim.place.clone(),
+            says: claim.says.clone(),
+            parameters: figure.map_or_else(String::new, |figure| self.parameters(figure)),
+            published: judged.published,
+            ours: judged.ours,
+            value: estimate.map(|e| e.mean),
+            half_width: estimate.and_then(|e| e.half_width),
+            runs: estimate.map_or(0, |e| e.n),
+            ratio: judged.ratio,
+            verdict: judged.verdict,
+            why: judged.why,
+            remedies: remedies.collect(),
+        }
+    }
+
+    fn judge(&self, check: &Check) -> Judged {
+        match check {
+            Check::Cannot(why) => Judged {
+                published: "–".to_owned(),
+                ours: "–".to_owned(),
+                value: None,
+                ratio: None,
+                verdict: Verdict::CannotBeCompared,
+                why: why.clone(),
+            },
+            Check::Value { figure, value, text, tolerance } => {
+                let known = match self.one(figure) {
+                    Ok(known) if known.unit == value.unit => known,
+                    Ok(known) => return units_differ(text, &known.unit),
+                    Err(missing) => return missing.judged(text),
+                };
+                let ratio = known.estimate.mean / value.value;
+                let spread = known.estimate.half_width.unwrap_or(0.0) / value.value.abs();
+                let (verdict, why) = if spread > *tolerance {
+                    (Verdict::CannotBeCompared, "the confidence interval is wider than the tolerance: more runs are needed".to_owned())
+                } else if (ratio - 1.0).abs() <= *tolerance {
+                    (Verdict::Within, format!("tolerance {}", write::share(*tolerance)))
+                } else {
+                    (Verdict::Outside, format!("tolerance {}", write::share(*tolerance)))
+                };
+                let ours = self.written(figure, &known);
+                Judged { published: text.clone(), ours, value: Some(known), ratio: Some(ratio), verdict, why }
+            }
+            Check::Bound { figure, at_least, at_most, because } => {
+                self.bound(figure, at_least.as_ref(), at_most.as_ref(), because.as_deref())
+            }
+            Check::Trend { figure, trend, slack, because } => {
+                let series = match self.series(figure) {
+                    Ok(series) => series,
+                    Err(missing) => return missing.judged(trend.text()),
+                };
+                let held = trend.holds(&series.iter().map(|(_, known)| known.estimate.mean).collect::<Vec<_>>(), *slack);
+                self.worded(trend.text().to_owned(), figure, &series, held, because.as_deref())
+            }
+            Check::Peak { figure, from, to, because } => {
+                let published = format!("greatest from {} to {}", write::number(*from), write::number(*to));
+                let series = match self.series(figure) {
+                    Ok(series) => series,
+                    Err(missing) => return missing.judged(&published),
+                };
+                let greatest = series.iter().max_by(|a, b| a.1.estimate.mean.total_cmp(&b.1.estimate.mean));
+                let at = greatest.and_then(|(value, _)| quantity(value)).map(|found| found.value);
+                let held = at.is_some_and(|at| (*from..=*to).contains(&at));
+                self.worded(published, figure, &series, held, because.as_deref())
+            }
+        }
+    }
+
+    fn bound(
+        &self,
+        figure: &Figure,
+        at_least: Option<&(Quantity, String)>,
+        at_most: Option<&(Quantity, String)>,
+        because: Option<&str>,
+    ) -> Judged {
+        let words = [at_least.map(|(_, text)| format!("≥ {text}")), at_most.map(|(_, text)| format!("≤ {text}"))];
+        let published = words.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let series = match self.series(figure) {
+            Ok(series) => series,
+            Err(missing) => return missing.judged(&published),
+        };
+        let limits = [at_least, at_most];
+        if let Some((_, known)) =
+            series.iter().find(|(_, k)| limits.iter().flatten().any(|(limit, _)| limit.unit != k.unit))
+        {
+            return units_differ(&published, &known.unit);
+        }
+        // With half the interval added in favour, and in disfavour.
+        let holds = |known: &Known, play: f64| {
+            let ours = known.estimate.mean;
+            at_least.is_none_or(|(limit, _)| ours + play >= limit.value)
+                && at_most.is_none_or(|(limit, _)| ours - play <= limit.value)
+        };
+        let half = |known: &Known| known.estimate.half_width.unwrap_or(0.0);
+        let possible = series.iter().all(|(_, known)| holds(known, half(known)));
+        let sure = series.iter().all(|(_, known)| holds(known, -half(known)));
+        let mut judged = self.worded(published, figure, &series, possible, because);
+        if possible && !sure {
+            judged.verdict = Verdict::CannotBeCompared;
+            judged.why = "the confidence interval holds the bound: more runs are needed".to_owned();
+        } else if because.is_none() && sure {
+            judged.verdict = Verdict::Within;
+        }
+        judged
+    }
+
+    /// A statement that holds or does not.
+    fn worded(
+        &self,
+        published: String,
+        figure: &Figure,
+        series: &[(String, Known)],
+        held: bool,
+        because: Option<&str>,
+    ) -> Judged {
+        let one = |(at, known): &(String, Known)| match at.is_empty() {
+            true => self.written(figure, known),
+            false => format!("{}: {}", plain(at), self.written(figure, known)),
+        };
+        let ours = series.iter().map(one).collect::<Vec<_>>().join("; ");
+        Judged {
+            published,
+            ours,
+            value: if let [(_, known)] = series { Some(known.clone()) } else { None },
+            ratio: None,
+            verdict: if held { Verdict::TrendHolds } else { Verdict::Outside },
+            why: because.unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// The figure at every value of its axis; one value without an axis.
+    fn series(&self, figure: &Figure) -> Result<Vec<(String, Known)>, Missing> {
+        let Some(axis) = &figure.along else { return Ok(vec![(String::new(), self.one(figure)?)]) };
+        let axis = self.experiment.axes.iter().find(|read| read.axis.name == *axis);
+        let values = axis.map(|axis| (axis.axis.name.clone(), axis.values.clone()));
+        let (name, values) = values.ok_or_else(|| Missing::Nothing("there is no such axis".to_owned()))?;
+        let (from, to) = figure.part;
+        let inside = |value: &&String| match quantity(value).map(|found| found.value) {
+            Some(value) => from.is_none_or(|from| value >= from) && to.is_none_or(|to| value <= to),
+            None => true,
+        };
+        values
+            .iter()
+            .filter(inside)
+            .map(|value| {
+                let mut here = figure.clone();
+                here.of.at.insert(name.clone(), value.clone());
+                if let Some(over) = &mut here.over {
+                    over.at.insert(name.clone(), value.clone());
+                }
+                Ok((value.clone(), self.one(&here)?))
+            })
+            .collect()
+    }
+
+    fn one(&self, figure: &Figure) -> Result<Known, Missing> {
+        let of = self.samples(&figure.of)?;
+        let (unit, samples) = match &figure.over {
+            None => of,
+            Some(over) => {
+                let over = self.samples(over)?;
+                if over.0 != of.0 {
+                    return Err(Missing::Nothing(format!("{} cannot be divided by {}", of.0, over.0)));
+                }
+                // Pairs of the same seed where there are as many, else the mean of what it is divided by.
+                let mean = over.1.iter().sum::<f64>() / over.1.len() as f64;
+                let pairs = over.1.len() == of.1.len();
+                let ratios = of.1.iter().enumerate().map(|(i, x)| x / if pairs { over.1[i] } else { mean });
+                ("1".to_owned(), ratios.collect())
+            }
+        };
+        match estimate(&samples, CONFIDENCE) {
+            Some(estimate) if estimate.mean.is_finite() => Ok(Known { estimate, unit }),
+            _ => Err(Missing::Nothing("the figure is not finite".to_owned())),
+        }
+    }
+
+    /// One sample a run.
+    pub fn samples(&self, of: &Selection) -> Result<(String, Vec<f64>), Missing> {
+        let points = self.experiment.points.iter().zip(&self.outcome.points);
+        let mut at = points.filter(|(point, _)| point.case == of.case && point.is_at(&of.at));
+        let (Some((_, runs)), rest) = (at.next(), at.count()) else {
+            return Err(Missing::Nothing(format!("there is no case {:?} here", of.case)));
+        };
+        if rest > 0 {
+            return Err(Missing::Nothing(format!("{} points fit; `at` must name one", rest + 1)));
+        }
+        let key = (of.workload.clone(), of.measurement.clone());
+        let (mut unit, mut samples) = (String::new(), Vec::new());
+        for run in &runs.runs {
+            match run {
+                Err(why) => return Err(Missing::Nothing(why.clone())),
+                Ok(measured) => {
+                    if let Some((own, value)) = measured.get(&key) {
+                        unit.clone_from(own);
+                        samples.push(*value);
+                    }
+                }
+            }
+        }
+        if samples.is_empty() {
+            let name = (of.workload.clone(), "done".to_owned());
+            let failed = runs.runs.iter().flatten().all(|run| run.get(&name).is_some_and(|(_, share)| *share == 0.0));
+            return Err(match failed {
+                true => Missing::Failed("the workload failed in every run".to_owned()),
+                false => Missing::Nothing(format!("{:?} measures no {}", of.workload, of.measurement)),
+            });
+        }
+        Ok((unit, samples))
+    }
+
+    fn written(&self, figure: &Figure, known: &Known) -> String {
+        let name = if figure.over.is_some() { "" } else { figure.of.measurement.as_str() };
+        with_interval(name, known)
+    }
+
+    fn with_remedy(&self, figure: &Figure, remedy: &str) -> String {
+        let mut figure = figure.clone();
+        if figure.of.case == remedy {
+            return "–".to_owned();
+        }
+        figure.of.case = remedy.to_owned();
+        if let Some(over) = &mut figure.over {
+            over.case = remedy.to_owned();
+        }
+        match self.series(&figure) {
+            Ok(series) if series.len() == 1 => self.written(&figure, &series[0].1),
+            Ok(series) => {
+                let means = series.iter().map(|(_, known)| known.estimate.mean);
+                let (low, high) = means.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
+                let name = if figure.over.is_some() { "" } else { figure.of.measurement.as_str() };
+                let unit = &series[0].1.unit;
+                format!("{} … {}", write::measurement(name, unit, low), write::measurement(name, unit, high))
+            }
+            Err(Missing::Failed(_)) => "fails".to_owned(),
+            Err(Missing::Nothing(_)) => "–".to_owned(),
+        }
+    }
+
+    fn parameters(&self, figure: &Figure) -> String {
+        let of = |selection: &Selection| {
+            let mut parts = Vec::new();
+            if self.experiment.scenario.cases.first().is_none_or(|case| case.name != selection.case) {
+                parts.push(selection.case.clone());
+            }
+            for axis in &self.experiment.axes {
+                let name = &axis.axis.name;
+                if let Some(value) = selection.at.get(name) {
+                    parts.push(format!("{name} {}", plain(value)));
+                }
+            }
+            parts
+        };
+        let mut text = of(&figure.of).join(", ");
+        if let Some(over) = &figure.over {
+            let differs: BTreeMap<&String, &String> =
+                over.at.iter().filter(|(k, v)| figure.of.at.get(*k).is_none_or(|own| !same_value(own, v))).collect();
+            let mut parts: Vec<String> = differs.iter().map(|(k, v)| format!("{k} {}", plain(v))).collect();
+            if over.case != figure.of.case {
+                parts.insert(0, over.case.clone());
+            }
+            if (&over.workload, &over.measurement) != (&figure.of.workload, &figure.of.measurement) {
+                parts.push(format!("{} {}", over.workload, write::name(&over.measurement).to_lowercase()));
+            }
+            text = format!("{text} ÷ {}", parts.join(", "));
+        }
+        if let Some(along) = &figure.along {
+            text = format!("{text}{}along {along}", if text.is_empty() { "" } else { ", " });
+        }
+        format!("{}{}{}", what(&figure.of), if text.is_empty() { "" } else { ": " }, text)
+    }
+}
+
+/// `file goodput`.
+fn what(of: &Selection) -> String {
+    format!("{} {}", of.workload, write::name(&of.measurement).to_lowercase())
+}
+
+/// `1.36 Mbit/s ± 0.02 Mbit/s (10)`: the mean, half its interval and the runs; the mean alone of a certain figure.
+#[must_use]
+pub fn with_interval(name: &str, known: &Known) -> String {
+    let Known { estimate, unit } = known;
+    let mean = write::measurement(name, unit, estimate.mean);
+    match estimate.half_width {
+        Some(half) if half > 0.0 => {
+            let relative = write::share(half / estimate.mean.abs());
+            let interval = if estimate.mean == 0.0 { write::measurement(name, unit, half) } else { relative };
+            format!("{mean} ± {interval} ({})", estimate.n)
+        }
+        _ => mean,
+    }
+}
+
+fn units_differ(published: &str, unit: &str) -> Judged {
+    Missing::Nothing(format!("ours is in {unit:?}, which {published} is not")).judged(published)
+}
+
+impl Missing {
+    fn judged(self, published: &str) -> Judged {
+        let (ours, verdict, why) = match self {
+            Missing::Failed(why) => ("fails", Verdict::Outside, why),
+            Missing::Nothing(why) => ("–", Verdict::CannotBeCompared, why),
+        };
+        Judged { published: published.to_owned(), ours: ours.to_owned(), value: None, ratio: None, verdict, why }
+    }
+}
+
+impl Trend {
+    fn text(self) -> &'static str {
+        match self {
+            Trend::Rises => "rises",
+            Trend::Falls => "falls",
+            Trend::Flat => "stays the same",
+        }
+    }
+
+    /// `slack` is the share by which a step may go the other way; the ends must differ by more than that.
+    #[must_use]
+    pub fn holds(self, values: &[f64], slack: f64) -> bool {
+        let (Some(first), Some(last)) = (values.first(), values.last()) else { return false };
+        let mut steps = values.windows(2);
+        match self {
+            Trend::Rises => steps.all(|w| w[1] >= w[0] * (1.0 - slack)) && *last > first * (1.0 + slack),
+            Trend::Falls => steps.all(|w| w[1] <= w[0] * (1.0 + slack)) && *last < first * (1.0 - slack),
+            Trend::Flat => {
+                let ends = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(*x), b.max(*x)));
+                values.len() > 1 && ends.1 <= ends.0 * (1.0 + slack)
+            }
+        }
+    }
+}
+
+impl Check {
+    /// What of ours is compared.
+    #[must_use]
+    pub fn figure(&self) -> Option<&Figure> {
+        match self {
+            Check::Value { figure, .. }
+            | Check::Bound { figure, .. }
+            | Check::Trend { figure, .. }
+            | Check::Peak { figure, .. } => Some(figure),
+            Check::Cannot(_) => None,
+        }
+    }
+}

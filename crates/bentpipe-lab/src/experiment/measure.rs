@@ -1,0 +1,198 @@
+//! What is measured of one case: what its workloads report, and what only the whole case shows.
+//!
+//! | workload | measurement | |
+//! |---|---|---|
+//! | each | as its program reports it | the mean over repetitions and copies; nothing of one that failed |
+//! | each | `done` | share of its repetitions and copies that were done |
+//! | each | `total_goodput` | the sum over its copies, where it has several |
+//! | each | `of_link_rate` | goodput, of all copies, ÷ the rate of the one link on its way, framing included |
+//! | an `ftp` | `data_goodput` | bytes ÷ the time from `RETR` or `STOR` to the last byte: what FTP clients print, the dialogue before it left out |
+//! | an `ftp` | `delivered_goodput` | the same, and 0 of a transfer that failed: what a user could count on |
+//! | `bulk`, `ftp` | `model_goodput` | what Kruse's model says of the same transfer, where it applies: for `ftp` without set-up, to stand beside `data_goodput` |
+//! | `tcp` | `retransmitted` | bytes sent more than once ÷ all data bytes, all connections |
+//! | `tcp` | `full_window_after` | from a connection's first data until its congestion window holds the whole window that its receiver offers; the longest |
+//! | `LINK forward`, `LINK return` | `dropped`, `damaged` | packets that the queue refused, or with bit errors, ÷ offered or sent |
+//! | the same | `queue_bytes_max`, `link_bytes` | as in the record |
+
+use crate::predict::{Outcome, Question, predict};
+use crate::record::{CaseRecord, FlowRecord, TcpFlowSamples};
+use crate::scenario::Case;
+use crate::scenario::workload::{Program, Workload};
+use bentpipe_apps::Direction;
+use bentpipe_apps::bulk::Amount;
+use bentpipe_link::stack::TcpConfig;
+use bentpipe_link::units::DataSize;
+use std::collections::BTreeMap;
+
+/// (workload, measurement) → (unit, value).
+pub type Measured = BTreeMap<(String, String), (String, f64)>;
+
+/// Bytes of the timestamps option with its padding (RFC 7323, appendix A).
+const TIMESTAMPS: u64 = 12;
+
+/// Everything that one run of a case measured.
+#[must_use]
+pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
+    let mut measured = Measured::new();
+    let mut put = |workload: &str, name: &str, unit: &str, value: f64| {
+        if value.is_finite() {
+            measured.insert((workload.to_owned(), name.to_owned()), (unit.to_owned(), value));
+        }
+    };
+    let mut sums: BTreeMap<(&str, &str), (&str, f64, f64)> = BTreeMap::new();
+    let mut done: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for workload in &record.workloads {
+        let (name, _) = of_copy(&workload.name);
+        let ended = done.entry(name).or_default();
+        (ended.0, ended.1) = (ended.0 + f64::from(u8::from(workload.status == "done")), ended.1 + 1.0);
+        if workload.status != "done" {
+            continue;
+        }
+        for m in &workload.measurements {
+            let sum = sums.entry((name, &m.name)).or_insert((&m.unit, 0.0, 0.0));
+            (sum.1, sum.2) = (sum.1 + m.value, sum.2 + 1.0);
+        }
+    }
+    for ((workload, name), (unit, sum, count)) in &sums {
+        put(workload, name, unit, sum / count);
+    }
+    let of = |workload: &str, name: &str| sums.get(&(workload, name)).map(|(_, sum, count)| sum / count);
+    for Workload { name, program, client, .. } in &case.workloads {
+        let (name, copy) = of_copy(name);
+        if copy > 1 {
+            continue;
+        }
+        if let Some(goodput) = of(name, "goodput") {
+            let copies = case.workloads.iter().filter(|other| of_copy(&other.name).0 == name).count() as f64;
+            let all = goodput * copies;
+            if copies > 1.0 {
+                put(name, "total_goodput", "bit/s", all);
+            }
+            if let [link] = case.links.as_slice() {
+                let to_terminal = matches!(link.sites.first(), Some(hub) if hub != client);
+                let forward = to_terminal == (case_direction(program) == Direction::Download);
+                let direction = if forward { &link.config.forward } else { &link.config.back };
+                let rate = direction.rate.highest().bps as f64 * direction.channels as f64;
+                put(name, "of_link_rate", "1", all / rate);
+            }
+        }
+        if let (Program::Ftp(_), Some(bytes), Some(time), Some(dialogue)) =
+            (program, of(name, "bytes"), of(name, "completion_time"), of(name, "control_time"))
+        {
+            let goodput = bytes * 8.0 / (time - dialogue);
+            put(name, "data_goodput", "bit/s", goodput);
+            put(name, "delivered_goodput", "bit/s", goodput * done.get(name).map_or(0.0, |(done, all)| done / all));
+        } else if matches!(program, Program::Ftp(_)) && done.get(name).is_some_and(|(done, _)| *done == 0.0) {
+            put(name, "delivered_goodput", "bit/s", 0.0);
+        }
+    }
+    for (workload, (done, all)) in done {
+        put(workload, "done", "1", done / all);
+    }
+    let sum = |what: fn(&FlowRecord) -> u64| record.flows.iter().map(what).sum::<u64>() as f64;
+    let sent = sum(|flow| flow.data_bytes);
+    if sent > 0.0 {
+        put("tcp", "retransmitted", "1", sum(|flow| flow.repeated_bytes) / sent);
+    }
+    let times = record.tcp_samples.iter().filter_map(|samples| full_window_after(samples, &record.flows));
+    if let Some(longest) = times.reduce(f64::max) {
+        put("tcp", "full_window_after", "s", longest);
+    }
+    for link in &record.links {
+        for (direction, side) in link.directions.iter().zip(["forward", "return"]) {
+            let place = format!("{} {side}", link.name);
+            let counters = &direction.counters;
+            let share = |part: u64, all: u64| part as f64 / all.max(1) as f64;
+            put(&place, "dropped", "1", share(counters.dropped_packets, counters.offered_packets));
+            put(&place, "damaged", "1", share(counters.damaged_packets, counters.sent_packets));
+            put(&place, "queue_bytes_max", "B", counters.queue_bytes_max as f64);
+            put(&place, "link_bytes", "B", counters.link_bytes as f64);
+        }
+    }
+    for workload in case.workloads.iter().filter(|workload| of_copy(&workload.name).1 == 0) {
+        if let Some(goodput) = model_goodput(case, workload) {
+            put(&workload.name, "model_goodput", "bit/s", goodput);
+        }
+    }
+    measured
+}
+
+/// The name without the number of its copy, and that number: 0 when there is only one.
+fn of_copy(name: &str) -> (&str, u32) {
+    let copy = name.strip_suffix(')').and_then(|rest| rest.rsplit_once(" ("));
+    match copy.and_then(|(name, number)| Some((name, number.parse().ok()?))) {
+        Some((name, number)) => (name, number),
+        None => (name, 0),
+    }
+}
+
+fn case_direction(program: &Program) -> Direction {
+    match program {
+        Program::Bulk(spec) => spec.direction,
+        Program::Ftp(spec) => spec.direction,
+        Program::Page(_) | Program::Ping(_) | Program::Command(_) => Direction::Download,
+    }
+}
+
+/// When the congestion window first holds what the other side offers, counted from the first sample with data under way.
+fn full_window_after(samples: &TcpFlowSamples, flows: &[FlowRecord]) -> Option<f64> {
+    let own = flows.iter().find(|flow| flow.host == samples.host && flow.flow == samples.flow)?;
+    let (from, to) = samples.flow.split_once(" → ")?;
+    let back = format!("{to} → {from}");
+    let peer = flows.iter().find(|flow| flow.host != samples.host && flow.flow == back)?;
+    // Only the sender of data has a window to fill.
+    if own.data_bytes <= peer.data_bytes || peer.window_max == 0 {
+        return None;
+    }
+    let options = if own.timestamps && peer.timestamps { TIMESTAMPS } else { 0 };
+    let segment = u64::from(own.mss?.min(peer.mss?)).checked_sub(options).filter(|bytes| *bytes > 0)?;
+    let full = (peer.window_max / segment) as f64;
+    let cwnd = samples.series.iter().find(|series| series.name == "cwnd")?;
+    let under_way = samples.series.iter().find(|series| series.name == "unacked")?;
+    let (start, _) = under_way.points.iter().find(|(_, segments)| *segments > 0.0)?;
+    cwnd.points.iter().find(|(_, segments)| *segments >= full).map(|(at, _)| at - start)
+}
+
+/// Kruse's model of the transfer over the case's one link.
+fn model_goodput(case: &Case, workload: &Workload) -> Option<f64> {
+    let [link] = case.links.as_slice() else { return None };
+    let (direction, bytes, connections) = match &workload.program {
+        Program::Ftp(spec) if spec.files == 1 => {
+            (spec.direction, spec.bytes.checked_mul(u64::from(spec.sessions))?, spec.sessions)
+        }
+        Program::Bulk(spec) => match spec.amount {
+            Amount::Bytes(bytes) => (spec.direction, bytes, 1),
+            Amount::Time(_) => return None,
+        },
+        _ => return None,
+    };
+    // The model knows the terminal as client.
+    if link.sites.first() == Some(&workload.client) {
+        return None;
+    }
+    let (client, server) = (case.tcp.get(&workload.client)?, case.tcp.get(workload.server.as_ref()?)?);
+    let (sender, receiver) = match direction {
+        Direction::Download => (server, client),
+        Direction::Upload => (client, server),
+    };
+    let tcp = TcpConfig { receive_window: receiver.receive_window, ack_every: receiver.ack_every, ..sender.clone() };
+    let question = Question {
+        name: &link.kind,
+        link: &link.config,
+        tcp: &tcp,
+        direction,
+        bytes: DataSize::from_bytes(bytes),
+        loss: None,
+        connections,
+    };
+    let prediction = predict(&question).ok()?;
+    let kruse = prediction.rows.iter().find(|row| row.model == "Kruse")?;
+    match &kruse.outcome {
+        // The prediction has one round trip of set-up, TCP's handshake.
+        Outcome::Predicted { seconds, .. } => {
+            let set_up = if matches!(workload.program, Program::Ftp(_)) { prediction.inputs.rtt_seconds } else { 0.0 };
+            Some(bytes as f64 * 8.0 / (seconds - set_up))
+        }
+        Outcome::NotApplicable { .. } => None,
+    }
+}

@@ -1,0 +1,244 @@
+//! Lists the experiments, or runs some and holds them against their papers.
+
+use super::BadInput;
+use crate::cli::{ExperimentsAction, ExperimentsArguments, ExperimentsRunArguments};
+use crate::files::write_whole;
+use crate::stop;
+use anyhow::Context;
+use bentpipe_host::namespace::acquire_privilege;
+use bentpipe_host::tcp_stack;
+use bentpipe_lab::experiment::engine::{self, Options, Progress};
+use bentpipe_lab::experiment::{Experiment, LoadError, judge, list, load, page, table};
+use bentpipe_lab::live::{self, LiveOptions};
+use bentpipe_lab::record::Record;
+use bentpipe_lab::scenario::Scenario;
+use bentpipe_lab::simulated::{self, SimulatedOptions};
+use bentpipe_link::stack::TcpConfig;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Live runs of one point before its lateness is told.
+const LIVE_TRIES: usize = 3;
+
+/// Lists or runs.
+pub fn run(arguments: &ExperimentsArguments) -> anyhow::Result<ExitCode> {
+    let ids = list(&arguments.folder).map_err(told)?;
+    match &arguments.action {
+        None | Some(ExperimentsAction::List) => show(&arguments.folder, &ids),
+        Some(ExperimentsAction::Run(run)) => run_some(&arguments.folder, &ids, run),
+    }
+}
+
+/// A line an experiment: its name, its paper and figure, its results.
+fn show(folder: &Path, ids: &[String]) -> anyhow::Result<ExitCode> {
+    let mut lines = Vec::new();
+    for id in ids {
+        let experiment = load(folder, id).map_err(told)?;
+        let mut results: Vec<&str> = experiment.published.claims.iter().map(|claim| claim.id.as_str()).collect();
+        results.dedup();
+        let published = &experiment.published;
+        let paper = format!("{}, {}", published.paper, published.figure);
+        lines.push([id.clone(), paper, experiment.scenario.title.clone(), results.join(" ")]);
+    }
+    let widths: Vec<usize> = (0..3)
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut out = std::io::stdout();
+    for [id, paper, title, results] in &lines {
+        writeln!(out, "{id:<a$}  {paper:<b$}  {title}", a = widths[0], b = widths[1])?;
+        writeln!(out, "{:<1$}  {results}", "", widths[0])?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) -> anyhow::Result<ExitCode> {
+    let all = arguments.ids.iter().any(|id| id == "all");
+    if let Some(unknown) = arguments.ids.iter().find(|id| *id != "all" && !ids.contains(id)) {
+        let what = format!("{} has no experiment {unknown:?}; allowed: all, {}", folder.display(), ids.join(", "));
+        return Err(BadInput(what).into());
+    }
+    if arguments.jobs == Some(0) {
+        return Err(BadInput("--jobs 0: allowed: 1 or more".to_owned()).into());
+    }
+    let mut experiments = Vec::new();
+    for id in ids.iter().filter(|id| all || arguments.ids.contains(id)) {
+        experiments.push(load(folder, id).map_err(told)?);
+    }
+    // Papers side by side in the docs.
+    experiments.sort_by(|a, b| (&a.published.paper, &a.id).cmp(&(&b.published.paper, &b.id)));
+    // Namespaces are made before there is a second thread.
+    let privilege = match arguments.live {
+        false => None,
+        true => Some(acquire_privilege().map_err(|error| BadInput(error.to_string()))?),
+    };
+    let stop = stop::flag_on_signals()?;
+    let display = Mutex::new(ProgressDisplay::new());
+    let show = |progress: Progress| {
+        if let Ok(mut display) = display.lock() {
+            display.show(progress);
+        }
+    };
+    let runner = |scenario: &Scenario, stop: &AtomicBool| -> Result<Record, String> {
+        match privilege {
+            Some(privilege) => {
+                let options = LiveOptions { privilege, capture_directory: None };
+                let mut kept = scenario.clone();
+                kept.cases.iter_mut().flat_map(|case| case.tcp.values_mut()).for_each(|tcp| drop(keep_live(tcp)));
+                let mut record = live::run(&kept, &options, stop, &mut |_| {}).map_err(|error| error.to_string())?;
+                // A run that was late is repeated, never used.
+                for _ in 1..LIVE_TRIES {
+                    if record.interrupted || record.cases.iter().all(|case| case.validity.valid) {
+                        break;
+                    }
+                    record = live::run(&kept, &options, stop, &mut |_| {}).map_err(|error| error.to_string())?;
+                }
+                Ok(record)
+            }
+            None => {
+                let options = SimulatedOptions { capture_directory: None, skip_live: false };
+                simulated::run(scenario, &options, stop).map_err(|error| error.to_string())
+            }
+        }
+    };
+    if arguments.live {
+        say_left_out(&experiments);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    // Live runs share the machine's clock: one at a time, so that none makes another late.
+    let jobs = if arguments.live { 1 } else { arguments.jobs.unwrap_or(cores) };
+    let options = Options { jobs, once: arguments.live };
+    let outcomes = engine::run(&experiments, options, &runner, &stop, &show);
+    if let Ok(display) = display.lock() {
+        display.clear();
+    }
+    let Some(outcomes) = outcomes else {
+        eprintln!("bentpipe: stopped; nothing was written");
+        return Ok(ExitCode::from(stop::EXIT_INTERRUPTED));
+    };
+    let mode = if arguments.live { "live" } else { "virtual" };
+    let tables: Vec<table::Table> = experiments
+        .iter()
+        .zip(&outcomes)
+        .map(|(experiment, outcome)| table::Table::of(experiment, mode, judge::rows(experiment, outcome)))
+        .collect();
+    let mut written = Vec::new();
+    if let Some(out) = &arguments.out {
+        for ((experiment, outcome), table) in experiments.iter().zip(&outcomes).zip(&tables) {
+            written.push(write_reports(out, experiment, outcome, table)?);
+        }
+    }
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&tables).context("cannot write the table as JSON")? + "\n"
+    } else if arguments.markdown {
+        table::markdown(&tables)
+    } else {
+        let reports: String = written.iter().map(|path| format!("report: {path}\n")).collect();
+        table::text(&tables) + &reports
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Nobody reads the table any more; the status still tells.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        other => other.context("cannot write to standard output")?,
+    }
+    let broken = outcomes.iter().flat_map(|outcome| &outcome.points).flat_map(|point| &point.runs);
+    let mut broken = broken.filter_map(|run| run.as_ref().err());
+    if let Some(first) = broken.next() {
+        anyhow::bail!("{} run(s) could not be done; the first: {first}", 1 + broken.count());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Leaves out what no Linux lets us set; the keys.
+fn keep_live(tcp: &mut TcpConfig) -> Vec<String> {
+    let mut left_out = Vec::new();
+    while let Err(problem) = tcp_stack::check(tcp) {
+        if !tcp.leave_open(&problem.key) {
+            break;
+        }
+        left_out.push(problem.key);
+    }
+    left_out
+}
+
+/// Says on standard error which settings live runs do without: there the kernel's own are in force.
+fn say_left_out(experiments: &[Experiment]) {
+    for experiment in experiments {
+        let mut all = BTreeSet::new();
+        for tcp in experiment.scenario.cases.iter().flat_map(|case| case.tcp.values()) {
+            all.extend(keep_live(&mut tcp.clone()));
+        }
+        if !all.is_empty() {
+            let keys: Vec<String> = all.into_iter().collect();
+            eprintln!("{}: the kernel's own: {}", experiment.id, keys.join(", "));
+        }
+    }
+}
+
+/// `OUT/ID/results.json` and `report.html`; the report's path.
+fn write_reports(
+    out: &Path,
+    experiment: &Experiment,
+    outcome: &engine::Outcome,
+    table: &table::Table,
+) -> anyhow::Result<String> {
+    let folder = out.join(&experiment.id);
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let json = serde_json::to_string_pretty(table).context("cannot write the table as JSON")? + "\n";
+    write_whole(&folder.join("results.json"), json.as_bytes())?;
+    let report = folder.join("report.html");
+    write_whole(&report, page::html(experiment, outcome, table).as_bytes())?;
+    Ok(report.display().to_string())
+}
+
+fn told(error: LoadError) -> anyhow::Error {
+    BadInput(error.to_string()).into()
+}
+
+/// How far the runs are, on standard error; plain lines now and then when that is no terminal.
+struct ProgressDisplay {
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+}
+
+/// Time between plain progress lines.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+impl ProgressDisplay {
+    fn new() -> ProgressDisplay {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(0);
+            // The template is a constant; a bad one would only change the looks.
+            bar.set_style(ProgressStyle::with_template("{wide_bar} {msg}").unwrap_or(ProgressStyle::default_bar()));
+            bar
+        });
+        ProgressDisplay { bar, last_line: Instant::now() }
+    }
+
+    fn show(&mut self, Progress { done, total }: Progress) {
+        let text = format!("{done} of {total} runs");
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(total as u64);
+                bar.set_position(done as u64);
+                bar.set_message(text);
+            }
+            None if self.last_line.elapsed() >= LINE_EVERY => {
+                self.last_line = Instant::now();
+                eprintln!("{text}");
+            }
+            None => {}
+        }
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Experiments: what they refuse, what a run leaves, and that docs/results.md is what they give.
+
+use crate::place::{Ends, Place, users};
+use std::path::Path;
+
+fn root(inner: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(inner).display().to_string()
+}
+
+/// A small experiment of one claim.
+fn write(place: &Place, published: &str) {
+    place.write(
+        "e/one/scenario.toml",
+        "title = 'One'\n[links.sat]\nkind = 'acts-t1'\nbetween = ['hub', 'site']\n\
+         [[workloads]]\nname = 'file'\napp = 'bulk'\nclient = 'site'\nserver = 'hub'\nbytes = '100 kB'\n\
+         [[axes]]\nname = 'size'\nkeys = ['workloads.file.bytes']\nvalues = '100 kB, 200 kB'\n",
+    );
+    place.write(
+        "e/one/published.toml",
+        &format!(
+            "paper = 'P'\ncitation = 'C'\nfigure = 'F'\n[[claims]]\nid = 'P-1'\nwhere = 'there'\nsays = 'so'\n\
+             workload = 'file'\nmeasurement = 'completion_time'\nat = {{ size = '100 kB' }}\n{published}\n\
+             [[charts]]\ntitle = 'x'\nx = 'size'\nworkload = 'file'\nmeasurements = ['completion_time']\n"
+        ),
+    );
+    place.write("e/one/README.md", "# One\n\n## Validation\n");
+}
+
+#[test]
+fn verdicts_follow_from_the_figures() {
+    let place = Place::new(users()[0]);
+    for (check, verdict) in [
+        ("at_most = '1 min'", "within"),
+        ("at_most = '1 ms'", "outside"),
+        ("value = '1 h'\ntolerance = '10 %'", "outside"),
+        ("at_most = '1 min'\nbecause = 'words'", "trend-holds"),
+        ("at_most = '1 Mbit/s'", "cannot-be-compared"),
+        ("along = 'size'\ntrend = 'rises'", "trend-holds"),
+        ("along = 'size'\ntrend = 'falls'", "outside"),
+        ("along = 'size'\npeak = ['150 kB', '250 kB']", "trend-holds"),
+        ("along = 'size'\npeak = ['50 kB', '150 kB']", "outside"),
+    ] {
+        write(&place, check);
+        let ended = place.bentpipe(&["experiments", "--folder", "e", "run", "one", "--json"]).ends().expect(0);
+        let tables: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(tables[0]["rows"][0]["verdict"], verdict, "{check}: {}", ended.stdout);
+    }
+}
+
+#[test]
+fn each_mistake_is_named() {
+    let place = Place::new(users()[0]);
+    for (check, parts) in [
+        ("", &["claims.0", "one check"] as &[&str]),
+        ("value = '1 s'", &["tolerance", "is missing"]),
+        ("value = '1 s'\ntolerance = '10 %'\nat_most = '2 s'", &["one check"]),
+        ("at_most = 'much'", &["at_most", "no quantity"]),
+        ("trend = 'rises'", &["along", "is missing"]),
+        ("at_most = '1 s'\nalong = 'colour'", &["no axis \"colour\"", "size"]),
+        ("at_most = '1 s'\ncase = 'other'", &["no case \"other\"", "One"]),
+        ("at_most = '1 s'\nover = { at = { size = '7 kB' } }", &["7 kB is no value", "100 kB"]),
+        ("verdict = 'within'", &["verdict"]),
+    ] {
+        write(&place, check);
+        let ended = place.bentpipe(&["experiments", "--folder", "e", "run", "one"]).ends().expect(2);
+        assert!(parts.iter().all(|part| ended.stderr.contains(part)), "{check}: {}", ended.stderr);
+    }
+    write(&place, "at_most = '1 s'");
+    for (arguments, part) in [(&["run", "two"] as &[&str], "no experiment \"two\""), (&["run", "one", "--jobs", "0"], "--jobs 0")] {
+        let ended = place.bentpipe(&[&["experiments", "--folder", "e"], arguments].concat()).ends().expect(2);
+        assert!(ended.stderr.contains(part), "{}", ended.stderr);
+    }
+    place.write("e/one/README.md", "# One\n\n## Method\n");
+    let ended = place.bentpipe(&["experiments", "--folder", "e"]).ends().expect(2);
+    assert!(ended.stderr.contains("## Validation"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_run_leaves_a_report_that_loads_nothing() {
+    let place = Place::new(users()[0]);
+    write(&place, "value = '1.5 s'\ntolerance = '50 %'");
+    place.bentpipe(&["experiments", "--folder", "e", "run", "all", "--out", "out"]).ends().expect(0);
+    let html = place.read("out/one/report.html");
+    for part in ["P-1", "figure-1", "published, P-1", "data", "## Validation"] {
+        assert!(html.contains(part), "{part}");
+    }
+    assert!(!html.contains("src=") && !html.contains("@import"));
+    serde_json::from_str::<serde_json::Value>(&place.read("out/one/results.json")).unwrap();
+}
+
+/// Every experiment loads; those without chance give what docs/results.md says, word for word. Of the others the page
+/// holds what they are made from.
+#[test]
+fn the_results_page_is_not_stale() {
+    let place = Place::new(users()[0]);
+    let (folder, page) = (root("experiments"), std::fs::read_to_string(root("docs/results.md")).unwrap());
+    let list = place.bentpipe(&["experiments", "--folder", &folder]).ends().expect(0).stdout;
+    let ids: Vec<&str> = list.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next()).collect();
+    assert!(ids.len() >= 17, "{list}");
+    let certain = ["cnit-table-3", "hermes-dicom", "kruse-ftp", "ntia-4-delay", "ntia-5-ftp", "ntia-5-slow-start"];
+    let arguments = [&["experiments", "--folder", &folder, "run", "--markdown"] as &[&str], &certain].concat();
+    let fresh = place.bentpipe(&arguments).ends().expect(0).stdout;
+    let sections: Vec<&str> = fresh.split("\n### ").skip(1).map(|part| part.split("\n## ").next().unwrap()).collect();
+    assert_eq!(sections.len(), certain.len());
+    for section in sections {
+        assert!(page.contains(section.trim_end()), "stale; make results writes it again:\n{section}");
+    }
+    for id in ids {
+        let text = |name: &str| std::fs::read(format!("{folder}/{id}/{name}")).unwrap();
+        let digest = digest(&[text("scenario.toml"), text("published.toml")]);
+        assert!(page.contains(&format!("<!-- {id} {digest} -->")), "{id} is stale; make results writes it again");
+    }
+}
+
+/// FNV-1a as the page holds it: <http://www.isthe.com/chongo/tech/comp/fnv/>
+fn digest(texts: &[Vec<u8>]) -> String {
+    let bytes = texts.iter().flat_map(|text| text.iter().copied().chain([0]));
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
