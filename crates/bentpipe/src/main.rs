@@ -23,6 +23,8 @@ fn main() -> ExitCode {
         cli::Command::Shell(arguments) => command::shell::run(arguments),
         cli::Command::Run(arguments) => command::run::run(arguments),
         cli::Command::Sweep(arguments) => command::sweep::run(arguments),
+        cli::Command::Get(arguments) => command::get::run(&arguments),
+        cli::Command::Put(arguments) => command::put::run(&arguments),
         cli::Command::Report(arguments) => command::report::run(&arguments),
         cli::Command::Parity(arguments) => command::parity::run(&arguments),
         cli::Command::Completions { shell } => command::generate::completions(shell),

@@ -1,9 +1,11 @@
 //! One module a command.
 
 pub mod generate;
+pub mod get;
 pub mod links;
 pub mod parity;
 pub mod predict;
+pub mod put;
 pub mod report;
 pub mod run;
 pub mod shell;
