@@ -10,6 +10,7 @@ mod capture;
 mod catalogue;
 mod cleanup;
 mod command_line;
+mod get;
 mod networks;
 mod place;
 mod processes;
