@@ -335,6 +335,13 @@ impl FtpConnection {
 }
 
 impl Connection for FtpConnection {
+    /// Logging in takes five round trips: half the start of a transfer.
+    fn prepare(&mut self, wire: &Wire) {
+        if self.session.is_none() {
+            self.session = Session::open(&self.server, wire).ok();
+        }
+    }
+
     fn open(&mut self, wire: &Wire, from: u64, _: Option<u64>, known: Option<&Remote>) -> Result<Opened, Failure> {
         self.data = None;
         let had_session = self.session.is_some();

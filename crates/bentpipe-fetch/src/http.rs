@@ -163,6 +163,8 @@ impl HttpConnection {
 }
 
 impl Connection for HttpConnection {
+    fn prepare(&mut self, _: &Wire) {}
+
     fn open(&mut self, wire: &Wire, from: u64, to: Option<u64>, known: Option<&Remote>) -> Result<Opened, Failure> {
         self.body = None;
         let range = match to {

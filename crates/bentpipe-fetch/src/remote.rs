@@ -81,6 +81,8 @@ pub(crate) struct Opened {
 
 /// One connection to the server; what a worker thread holds.
 pub(crate) trait Connection: Send {
+    /// Does ahead what can be done before it is known what to fetch; what fails is tried again when it is needed.
+    fn prepare(&mut self, wire: &Wire);
     /// Asks for the bytes from `from` on, to `to` if the protocol can say so. `known` is what was learnt before.
     fn open(&mut self, wire: &Wire, from: u64, to: Option<u64>, known: Option<&Remote>) -> Result<Opened, Failure>;
     /// The next bytes; 0 at the end, which the server has confirmed where its protocol does.

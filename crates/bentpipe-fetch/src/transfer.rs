@@ -158,6 +158,8 @@ struct Worker {
     state: Doing,
     /// Has received bytes, ever.
     proven: bool,
+    /// Was asked to do ahead what it can.
+    prepared: bool,
     gone: bool,
     received: u64,
     last_byte: Instant,
@@ -176,6 +178,7 @@ enum Doing {
 }
 
 enum Next {
+    Prepare,
     Piece { from: u64, to: Option<u64>, known: Option<Remote> },
     LookAgain(Remote),
     Quit,
@@ -330,7 +333,7 @@ impl Shared {
         if !inner.workers.iter().any(|w| !w.gone && w.state == Doing::Waiting) {
             return;
         }
-        let patience = (inner.round_trip().unwrap_or_default() * 8).max(STALL_MIN);
+        let patience = self.patience(inner);
         let latest = inner.workers.iter().map(|w| w.last_byte).max();
         for id in 0..inner.workers.len() {
             let worker = &inner.workers[id];
@@ -345,8 +348,19 @@ impl Shared {
         }
     }
 
+    /// How long a connection may take to begin, log in and all, before it counts as stuck.
+    fn patience(&self, inner: &Inner) -> Duration {
+        let round_trips = self.server.round_trips_to_start() + STALL_ROUND_TRIPS;
+        (inner.round_trip().unwrap_or_default() * round_trips).max(STALL_MIN)
+    }
+
     /// How many workers are missing.
     fn grow(&self, inner: &mut Inner, now: Instant) -> usize {
+        let present = inner.workers.iter().filter(|worker| !worker.gone).count();
+        if inner.remote.is_none() {
+            // They prepare while the first learns what there is.
+            return inner.growth.target().saturating_sub(present);
+        }
         let Some(size) = inner.remote.as_ref().and_then(|remote| remote.identity.size) else { return 0 };
         if inner.whole_only {
             return 0;
@@ -376,6 +390,7 @@ impl Shared {
             wire: Arc::clone(&wire),
             state: Doing::Waiting,
             proven: false,
+            prepared: false,
             gone: false,
             received: 0,
             last_byte: now,
@@ -403,6 +418,10 @@ impl Shared {
         loop {
             let result = match self.next(id) {
                 Next::Quit => break,
+                Next::Prepare => {
+                    connection.prepare(wire);
+                    Ok(())
+                }
                 Next::Piece { from, to, known } => {
                     self.fetch(id, connection.as_mut(), wire, &mut buffer, from, to, known.as_ref())
                 }
@@ -423,6 +442,9 @@ impl Shared {
     /// What a worker is to do next; waits until there is something.
     fn next(&self, id: WorkerId) -> Next {
         let mut inner = self.lock();
+        if id > 0 && inner.remote.is_none() && !std::mem::replace(&mut inner.workers[id].prepared, true) {
+            return Next::Prepare;
+        }
         loop {
             inner.workers[id].state = Doing::Waiting;
             if inner.over || inner.failure.is_some() || inner.workers[id].gone {
@@ -435,7 +457,10 @@ impl Shared {
                     inner.last_look = LastLook::Taken;
                     return Next::LookAgain(known);
                 }
-            } else if let Some((from, to)) = inner.assign(id, self.server.round_trips_to_start()) {
+            } else if let Some((from, to)) = {
+                let patience = self.patience(&inner);
+                inner.assign(id, self.server.round_trips_to_start(), patience)
+            } {
                 inner.workers[id].state = Doing::Opening;
                 let known = inner.remote.clone();
                 return Next::Piece { from, to, known };
@@ -673,7 +698,7 @@ impl Inner {
         }
     }
 
-    fn assign(&mut self, id: WorkerId, round_trips: u32) -> Option<(u64, Option<u64>)> {
+    fn assign(&mut self, id: WorkerId, round_trips: u32, patience: Duration) -> Option<(u64, Option<u64>)> {
         if self.whole_only && self.delivering() > 0 {
             return None;
         }
@@ -682,11 +707,14 @@ impl Inner {
         let start = (round_trip * (round_trips + 2)).max(START_MIN).as_secs_f64();
         let now = Instant::now();
         let workers = &self.workers;
+        let best = workers.iter().map(|worker| worker.rate).fold(0.0, f64::max);
         let piece = self.plan.assign(id, |owner, left| {
             let owner = &workers[owner];
-            let is_stuck = now - owner.last_byte > (round_trip * 8).max(STALL_MIN);
+            let is_stuck = now - owner.last_byte > patience;
             // A rate is known after a while; until then only a piece of some size is worth halving.
-            is_stuck || if owner.rate > 0.0 { left as f64 / owner.rate > 2.0 * start } else { left > UNKNOWN_RATE_MIN }
+            // One that has just begun will soon be about as fast as the others.
+            let rate = owner.rate.max(best / 2.0);
+            is_stuck || if rate > 0.0 { left as f64 / rate > 2.0 * start } else { left > UNKNOWN_RATE_MIN }
         });
         if piece.is_some() {
             self.workers[id].last_byte = now;
@@ -713,6 +741,8 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 const RATE_EVERY: Duration = Duration::from_millis(500);
 const FIRST_SAVE: Duration = Duration::from_millis(30);
 const SAVE_EVERY: Duration = Duration::from_millis(100);
+/// Logging in, and a lost packet's retransmission.
+const STALL_ROUND_TRIPS: u32 = 12;
 /// Nothing for so long while others receive: a connection that is stuck.
 const STALL_MIN: Duration = Duration::from_secs(3);
 const START_MIN: Duration = Duration::from_millis(50);

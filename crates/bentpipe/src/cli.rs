@@ -14,7 +14,6 @@ not (not found, not allowed, no certificate to trust, no such protocol); 5 this 
 has it); 6 what came was wrong (digest, or it kept changing) and is removed; 130 ended by Ctrl-C."
     };
 }
-use transfer_status;
 
 /// Put any application on any satellite link, and measure what its users would feel.
 #[derive(Debug, Parser)]
