@@ -1,9 +1,19 @@
 //! The command line, defined once: help, man pages and completions come from here.
 
+use bentpipe_link::time::Duration;
 use bentpipe_link::units::DataSize;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+/// The exit status of `get` and `put`, for their help.
+macro_rules! transfer_status {
+    () => {
+        "Exit status: 0 done; 1 a transfer failed and may go on later; 2 bad input, nothing was started; 4 the server will \
+not (not found, not allowed, no certificate to trust, no such protocol); 5 this machine cannot (disk full, file exists, another process \
+has it); 6 what came was wrong (digest, or it kept changing) and is removed; 130 ended by Ctrl-C."
+    };
+}
 
 /// Put any application on any satellite link, and measure what its users would feel.
 #[derive(Debug, Parser)]
@@ -39,6 +49,10 @@ pub enum Command {
     Sweep(SweepArguments),
     /// List the experiments, or run some and hold them against the papers they are from
     Experiments(ExperimentsArguments),
+    /// Fetch files over FTP or HTTP with several connections at once; resume what was interrupted
+    Get(GetArguments),
+    /// Send files over FTP or HTTP; resume what was interrupted
+    Put(PutArguments),
     /// Write the report of a record again
     Report(ReportArguments),
     /// Compare live runs with simulated ones, scenario by scenario
@@ -368,6 +382,79 @@ pub struct ExperimentsRunArguments {
     /// Print the table as docs/results.md has it
     #[arg(long)]
     pub markdown: bool,
+}
+
+/// Fetch files over FTP or HTTP with several connections at once; resume what was interrupted
+///
+/// Any ordinary server will do: the file is fetched in pieces, by REST and RETR or by range requests. The same command
+/// goes on where an earlier one was interrupted. A file gets its name when it is whole; until then it is
+/// .NAME.bentpipe-part. docs/transfers.md explains.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Examples:\n  bentpipe get https://example.org/image.iso --digest sha256:…\n  \
+bentpipe get ftp://example.org/a ftp://example.org/b --link geo-two-way\n\n", transfer_status!()))]
+pub struct GetArguments {
+    /// What to fetch: ftp://, http:// or https://; several are fetched one after another
+    #[arg(value_name = "URL", required = true, value_hint = ValueHint::Url)]
+    pub url: Vec<String>,
+    /// Name or folder for the file; by default the URL's last part, here
+    #[arg(long, short, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub output: Option<PathBuf>,
+    /// Connections at once; by default as many as bring more
+    #[arg(long, short = 'n', value_name = "N", conflicts_with = "link", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub connections: Option<u16>,
+    /// Choose the connections for a link of the catalogue: its bandwidth-delay product ÷ the window
+    #[arg(long, value_name = "LINK")]
+    pub link: Option<String>,
+    /// With --link: the window of one connection, the smaller of the server's and this machine's
+    #[arg(long, value_name = "SIZE", default_value = "64 KiB", requires = "link")]
+    pub window: DataSize,
+    /// What the file's digest must be: sha256:HEX or sha512:HEX
+    #[arg(long, value_name = "DIGEST")]
+    pub digest: Option<String>,
+    /// Replace a file of the same name
+    #[arg(long)]
+    pub overwrite: bool,
+    /// How to transfer
+    #[command(flatten)]
+    pub common: TransferArguments,
+}
+
+/// Send files over FTP or HTTP; resume what was interrupted
+///
+/// FTP: several files at once, one connection each; the same command goes on where an earlier one was interrupted. HTTP: PUT.
+#[derive(Debug, Args)]
+#[command(after_help = concat!("Example:\n  bentpipe put *.jpg ftp://user:password@example.org/incoming/\n\n", transfer_status!()))]
+pub struct PutArguments {
+    /// The files, then where to: a folder (ending in a slash), or for one file its name there
+    #[arg(value_name = "FILE… URL", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
+    pub what: Vec<OsString>,
+    /// Files at once
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub connections: u16,
+    /// How to transfer
+    #[command(flatten)]
+    pub common: TransferArguments,
+}
+
+/// What `get` and `put` share
+#[derive(Debug, Args)]
+pub struct TransferArguments {
+    /// Nothing moving for so long ends an attempt
+    #[arg(long, value_name = "TIME", default_value = "60 s")]
+    pub timeout: Duration,
+    /// Attempts in a row that bring nothing before giving up, with growing pauses between them
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub retries: u32,
+    /// Trust the certificates in this PEM file instead of the public ones
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub ca: Option<PathBuf>,
+    /// Print what happened as JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
+    /// No progress
+    #[arg(long, short)]
+    pub quiet: bool,
 }
 
 /// Write the report of a record again

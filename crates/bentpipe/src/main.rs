@@ -24,6 +24,8 @@ fn main() -> ExitCode {
         cli::Command::Run(arguments) => command::run::run(arguments),
         cli::Command::Sweep(arguments) => command::sweep::run(arguments),
         cli::Command::Experiments(arguments) => command::experiments::run(&arguments),
+        cli::Command::Get(arguments) => command::get::run(&arguments),
+        cli::Command::Put(arguments) => command::put::run(&arguments),
         cli::Command::Report(arguments) => command::report::run(&arguments),
         cli::Command::Parity(arguments) => command::parity::run(&arguments),
         cli::Command::Gateway { action } => command::gateway::run(action),

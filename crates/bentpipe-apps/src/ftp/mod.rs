@@ -15,7 +15,7 @@
 
 mod client;
 mod command;
-mod reply;
+pub mod reply;
 mod server;
 mod session;
 

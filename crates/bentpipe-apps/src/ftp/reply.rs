@@ -4,7 +4,8 @@ use crate::line::LineBuffer;
 
 /// A complete reply; of one with several lines, the last.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Reply {
+pub struct Reply {
+    /// The three digits.
     pub code: u16,
     /// The line, code included.
     pub line: String,
@@ -12,17 +13,25 @@ pub(super) struct Reply {
 
 /// Takes replies out of the control connection's bytes.
 #[derive(Debug)]
-pub(super) struct ReplyReader {
+pub struct ReplyReader {
     lines: LineBuffer,
     /// The code of a reply of several lines that has begun.
     open: Option<u16>,
 }
 
+impl Default for ReplyReader {
+    fn default() -> Self {
+        ReplyReader::new()
+    }
+}
+
 impl ReplyReader {
+    /// A reader that has seen nothing.
     pub fn new() -> Self {
         ReplyReader { lines: LineBuffer::new(REPLY_LINE_MAX), open: None }
     }
 
+    /// Takes what the control connection received.
     pub fn push(&mut self, bytes: &[u8]) {
         self.lines.push(bytes);
     }
@@ -50,7 +59,7 @@ impl ReplyReader {
 }
 
 /// The port in `229 Entering Extended Passive Mode (|||6446|)` (RFC 2428 §3; any delimiter).
-pub(super) fn extended_passive_port(line: &str) -> Option<u16> {
+pub fn extended_passive_port(line: &str) -> Option<u16> {
     let inside = line.split_once('(')?.1.split_once(')')?.0;
     let delimiter = inside.chars().next().filter(|c| !c.is_ascii_digit())?;
     let mut fields = inside.split(delimiter);
@@ -60,7 +69,7 @@ pub(super) fn extended_passive_port(line: &str) -> Option<u16> {
 
 /// The port in `227 Entering Passive Mode (h1,h2,h3,h4,p1,p2)`; some servers leave out the brackets (RFC 1123
 /// §4.1.2.6 says to scan for digits).
-pub(super) fn passive_port(line: &str) -> Option<u16> {
+pub fn passive_port(line: &str) -> Option<u16> {
     let text = line.get(3..)?;
     let first = text.find(|c: char| c.is_ascii_digit())?;
     let rest = &text[first..];

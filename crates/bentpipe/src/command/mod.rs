@@ -3,9 +3,11 @@
 pub mod gateway;
 pub mod experiments;
 pub mod generate;
+pub mod get;
 pub mod links;
 pub mod parity;
 pub mod predict;
+pub mod put;
 pub mod report;
 pub mod run;
 pub mod shell;

@@ -12,6 +12,8 @@ const COMMANDS: &[&[&str]] = &[
     &["presets"],
     &["predict"],
     &["shell"],
+    &["get"],
+    &["put"],
     &["run"],
     &["report"],
     &["completions"],
@@ -49,12 +51,14 @@ fn completions_and_man_pages_are_written() {
     let pages = place.list("man/deep");
     let expected = [
         "bentpipe-completions.1",
+        "bentpipe-get.1",
         "bentpipe-links-show.1",
         "bentpipe-links.1",
         "bentpipe-man.1",
         "bentpipe-parity.1",
         "bentpipe-predict.1",
         "bentpipe-presets.1",
+        "bentpipe-put.1",
         "bentpipe-report.1",
         "bentpipe-run.1",
         "bentpipe-shell.1",

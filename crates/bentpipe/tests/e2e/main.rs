@@ -11,6 +11,7 @@ mod catalogue;
 mod cleanup;
 mod command_line;
 mod experiments;
+mod get;
 mod networks;
 mod place;
 mod processes;

@@ -1,0 +1,384 @@
+//! Sending files: FTP `STOR`, several files at once and each resumed; HTTP `PUT`.
+//!
+//! FTP servers take one file over one connection (`REST` before `STOR` in parallel damages files on most), so connections
+//! are spent on files. Under its name a file appears only when it is whole: it is stored as `.NAME.ID.bentpipe-part`, where ID stands
+//! for the local file's size and time of change, and renamed. A partial file with this name was therefore made from this
+//! version of the file, and `SIZE` says how much of it is there. HTTP offers no agreed way to learn how much of a PUT arrived
+//! (RFC 9110 §14.5 leaves partial PUT to private agreement): it is sent whole, over one connection.
+
+use crate::error::{Failure, Kind};
+use crate::ftp::{FtpServer, Session, of_reply};
+use crate::http::{Agents, of_status, of_ureq};
+use crate::remote::Wire;
+use crate::{Options, file_name};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use url::Url;
+
+/// All files of a `put` as they stand.
+#[derive(Clone, Debug, Default)]
+pub struct PutProgress {
+    /// Bytes of all files.
+    pub size: u64,
+    /// Of these, at the server, as far as the network has taken them.
+    pub done: u64,
+    /// Connections that send.
+    pub connections: usize,
+    /// What happened since the last report, for people.
+    pub notes: Vec<String>,
+}
+
+/// How one file fared.
+#[derive(Clone, Debug)]
+pub struct PutOutcome {
+    /// The local file.
+    pub file: PathBuf,
+    /// Where it went, without credentials.
+    pub url: Url,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Bytes that were there from an earlier run.
+    pub resumed_from: u64,
+    /// From the start of its own transfer.
+    pub elapsed: Duration,
+    /// What happened.
+    pub result: Result<(), Failure>,
+}
+
+/// Sends `files` to `url`: a folder if it ends in a slash, else the name of the only file. The outcomes are in the files' order.
+pub fn put(
+    files: &[PathBuf],
+    url: &Url,
+    options: &Options,
+    connections: usize,
+    report: &mut dyn FnMut(&PutProgress),
+) -> Vec<PutOutcome> {
+    let mut size = 0;
+    let mut waiting = VecDeque::new();
+    let mut outcomes: Vec<PutOutcome> = Vec::new();
+    for (number, file) in files.iter().enumerate() {
+        let target = target_of(file, url);
+        let target_url = target.clone().unwrap_or_else(|_| url.clone());
+        let mut outcome = PutOutcome {
+            file: file.clone(),
+            url: target_url,
+            bytes: 0,
+            resumed_from: 0,
+            elapsed: Duration::ZERO,
+            result: Ok(()),
+        };
+        let checked = target.and_then(|_| {
+            let metadata = std::fs::metadata(file).map_err(|error| Failure::of_file(&error, file, 0))?;
+            match metadata.is_file() {
+                true => Ok(metadata.len()),
+                false => Err(Failure::Local { path: file.clone(), reason: "is no ordinary file".to_owned() }),
+            }
+        });
+        match checked {
+            Ok(bytes) => {
+                size += bytes;
+                outcome.bytes = bytes;
+                waiting.push_back(number);
+            }
+            Err(failure) => outcome.result = Err(failure),
+        }
+        outcomes.push(outcome);
+    }
+    let crew = Arc::new(Crew {
+        waiting: Mutex::new(waiting),
+        sent: AtomicU64::new(0),
+        sending: AtomicUsize::new(0),
+        wires: Mutex::new(Vec::new()),
+        options: options.clone(),
+    });
+    let (sender, receiver) = mpsc::channel();
+    let mut running = 0;
+    for _ in 0..connections.clamp(1, files.len().max(1)) {
+        let (crew, sender, jobs) = (Arc::clone(&crew), sender.clone(), outcomes.clone());
+        // Not joined: a connect cannot be interrupted.
+        let thread = std::thread::Builder::new().name("put".to_owned()).spawn(move || crew.work(jobs, &sender));
+        running += usize::from(thread.is_ok());
+    }
+    drop(sender);
+    let mut notes = Vec::new();
+    if running == 0 {
+        notes.push("no thread can be started".to_owned());
+    }
+    let mut left: usize = lock(&crew.waiting).len().max(outcomes.iter().filter(|o| o.result.is_ok()).count());
+    while left > 0 && running > 0 {
+        if options.stop.load(Ordering::Relaxed) {
+            for wire in lock(&crew.wires).iter() {
+                wire.hang_up();
+            }
+            break;
+        }
+        match receiver.recv_timeout(REPORT_EVERY) {
+            Ok(News::Note(text)) => notes.push(text),
+            Ok(News::Done(number, outcome)) => {
+                outcomes[number] = *outcome;
+                left -= 1;
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+        let (done, connections) = (crew.sent.load(Ordering::Relaxed), crew.sending.load(Ordering::Relaxed));
+        report(&PutProgress { size, done, connections, notes: std::mem::take(&mut notes) });
+    }
+    if left > 0 {
+        // What no worker has told of was stopped.
+        for outcome in outcomes.iter_mut().filter(|o| o.result.is_ok() && o.elapsed.is_zero()) {
+            outcome.result = Err(Failure::Stopped);
+        }
+    }
+    outcomes
+}
+
+/// Where a file goes.
+fn target_of(file: &Path, url: &Url) -> Result<Url, Failure> {
+    let mut target = url.clone();
+    if url.path().ends_with('/') {
+        let name = file.file_name().and_then(|name| name.to_str());
+        let name =
+            name.ok_or_else(|| Failure::Local { path: file.to_owned(), reason: "has no name in UTF-8".to_owned() })?;
+        if let Ok(mut segments) = target.path_segments_mut() {
+            segments.pop_if_empty().push(name);
+        }
+    }
+    Ok(target)
+}
+
+enum News {
+    Note(String),
+    Done(usize, Box<PutOutcome>),
+}
+
+struct Crew {
+    waiting: Mutex<VecDeque<usize>>,
+    sent: AtomicU64,
+    sending: AtomicUsize,
+    wires: Mutex<Vec<Arc<Wire>>>,
+    options: Options,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Crew {
+    fn work(&self, jobs: Vec<PutOutcome>, news: &mpsc::Sender<News>) {
+        let wire = Arc::new(Wire::default());
+        lock(&self.wires).push(Arc::clone(&wire));
+        // One login for all files of a connection.
+        let mut session = None;
+        loop {
+            let Some(number) = lock(&self.waiting).pop_front() else { return };
+            let mut outcome = jobs[number].clone();
+            let begun = Instant::now();
+            self.sending.fetch_add(1, Ordering::Relaxed);
+            outcome.result = self.send_with_retries(&mut outcome, &mut session, &wire, news);
+            self.sending.fetch_sub(1, Ordering::Relaxed);
+            outcome.elapsed = begun.elapsed().max(Duration::from_nanos(1));
+            // Whoever listened may have stopped.
+            if news.send(News::Done(number, Box::new(outcome))).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn send_with_retries(
+        &self,
+        outcome: &mut PutOutcome,
+        session: &mut Option<Session>,
+        wire: &Wire,
+        news: &mpsc::Sender<News>,
+    ) -> Result<(), Failure> {
+        let (mut attempt, mut most) = (0, 0);
+        loop {
+            let sent = AtomicU64::new(0);
+            let result = match outcome.url.scheme() {
+                "ftp" => self.ftp(outcome, session, wire, &sent, attempt == 0),
+                _ => self.http(outcome, wire, &sent),
+            };
+            let Err(failure) = result else { return Ok(()) };
+            *session = None;
+            self.sent.fetch_sub(sent.load(Ordering::Relaxed), Ordering::Relaxed);
+            if self.options.stop.load(Ordering::Relaxed) {
+                return Err(Failure::Stopped);
+            }
+            if sent.load(Ordering::Relaxed) > most {
+                (attempt, most) = (0, sent.load(Ordering::Relaxed));
+            }
+            let is_first_absence = attempt == 0 && most == 0 && failure.is_absence();
+            if failure.kind() != Kind::Transient || is_first_absence || attempt >= self.options.retries {
+                return Err(failure);
+            }
+            attempt += 1;
+            let _ = news.send(News::Note(format!("{}: {failure}; trying again", outcome.file.display())));
+            let until = Instant::now() + BACK_OFF_FIRST.saturating_mul(1 << attempt.min(10)).min(BACK_OFF_MOST);
+            while Instant::now() < until {
+                if self.options.stop.load(Ordering::Relaxed) {
+                    return Err(Failure::Stopped);
+                }
+                std::thread::sleep(STOP_POLL);
+            }
+        }
+    }
+
+    fn ftp(
+        &self,
+        outcome: &mut PutOutcome,
+        session: &mut Option<Session>,
+        wire: &Wire,
+        sent: &AtomicU64,
+        is_first: bool,
+    ) -> Result<(), Failure> {
+        let server = FtpServer::new(&outcome.url, &self.options).map_err(Failure::Answer)?;
+        let failed = |error: io::Error| Failure::of_file(&error, &outcome.file, 0);
+        let mut file = File::open(&outcome.file).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let size = metadata.len();
+        let stamp = format!("{size}.{}.{}", metadata.mtime(), metadata.mtime_nsec());
+        let id = ring::digest::digest(&ring::digest::SHA256, stamp.as_bytes());
+        let id: String = id.as_ref()[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+        let (folder, name) = server.path.rsplit_once('/').map_or(("", server.path.as_str()), |(f, n)| (f, n));
+        let slash = if server.path.contains('/') { "/" } else { "" };
+        let part = format!("{folder}{slash}.{name}.{id}.bentpipe-part");
+        if session.is_none() {
+            *session = Some(Session::open(&server, wire)?);
+        }
+        let Some(session) = session else { return Err(Failure::Stopped) };
+        let there = session.identity(&part)?.size.filter(|there| *there <= size).unwrap_or(0);
+        if is_first {
+            outcome.resumed_from = there;
+        }
+        file.seek(SeekFrom::Start(there)).map_err(failed)?;
+        self.advance(sent, there);
+        if there < size || size == 0 {
+            let mut data = session.transfer(if there > 0 { "APPE" } else { "STOR" }, &part, 0)?;
+            let result = self.copy(&mut file, &mut data, &outcome.file, &server_place(&outcome.url), sent);
+            // Half a close: the reply is still to come.
+            let ended = data.shutdown(Shutdown::Write);
+            drop(data);
+            if let Err(failure) = result {
+                // A server that refuses in the middle says why: disk full, quota (RFC 959: 452, 552).
+                return Err(match session.confirm() {
+                    Err(Failure::Answer(text)) => Failure::Answer(text),
+                    _ => failure,
+                });
+            }
+            ended.map_err(|error| Failure::of_socket(&error, &server_place(&outcome.url)))?;
+            session.confirm()?;
+        }
+        let now = session.identity(&part)?.size;
+        if now.is_some_and(|now| now != size) {
+            // It must not be taken for a good beginning.
+            let _ = session.ask("DELE", &part);
+            return Err(Failure::ClosedEarly(format!("the server has {} bytes of {size}", now.unwrap_or(0))));
+        }
+        let again = std::fs::metadata(&outcome.file).map_err(failed)?;
+        if (again.len(), again.mtime(), again.mtime_nsec()) != (size, metadata.mtime(), metadata.mtime_nsec()) {
+            let _ = session.ask("DELE", &part);
+            let (path, reason) = (outcome.file.clone(), "it was changed while it was sent".to_owned());
+            return Err(Failure::Local { path, reason });
+        }
+        let reply = session.ask("RNFR", &part)?;
+        if reply.code != 350 {
+            return Err(of_reply(&reply));
+        }
+        let reply = session.ask("RNTO", &server.path)?;
+        match reply.code {
+            250 => Ok(()),
+            _ => Err(of_reply(&reply)),
+        }
+    }
+
+    fn http(&self, outcome: &PutOutcome, wire: &Wire, sent: &AtomicU64) -> Result<(), Failure> {
+        let agents = Agents::new(&outcome.url, &self.options)?;
+        let place = agents.place();
+        let (agent, _) = agents.agent();
+        let to_end = agent.clone();
+        wire.on_hang_up(Box::new(move || to_end.shutdown()));
+        let failed = |error: io::Error| Failure::of_file(&error, &outcome.file, 0);
+        let file = File::open(&outcome.file).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        let mut body = Counted { file: file.take(size), crew: self, sent };
+        let request = agents.request("PUT").header("content-length", size).header("expect", "100-continue");
+        let request = request.header("content-type", "application/octet-stream");
+        let request = request
+            .body(ureq::SendBody::from_reader(&mut body))
+            .map_err(|error| Failure::Protocol(error.to_string()))?;
+        let response = agent.run(request).map_err(|error| of_ureq(error, &place))?;
+        match response.status().as_u16() {
+            200 | 201 | 204 => Ok(()),
+            _ => Err(of_status(response.status(), &response)),
+        }
+    }
+
+    fn advance(&self, sent: &AtomicU64, bytes: u64) {
+        sent.fetch_add(bytes, Ordering::Relaxed);
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn copy(
+        &self,
+        file: &mut File,
+        to: &mut impl Write,
+        path: &Path,
+        place: &str,
+        sent: &AtomicU64,
+    ) -> Result<(), Failure> {
+        let mut buffer = vec![0; WRITE_BYTES];
+        loop {
+            if self.options.stop.load(Ordering::Relaxed) {
+                return Err(Failure::Stopped);
+            }
+            let length = file.read(&mut buffer).map_err(|error| Failure::of_file(&error, path, 0))?;
+            if length == 0 {
+                return Ok(());
+            }
+            to.write_all(&buffer[..length]).map_err(|error| Failure::of_socket(&error, place))?;
+            self.advance(sent, length as u64);
+        }
+    }
+}
+
+struct Counted<'a> {
+    file: io::Take<File>,
+    crew: &'a Crew,
+    sent: &'a AtomicU64,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.crew.options.stop.load(Ordering::Relaxed) {
+            return Err(io::Error::other("interrupted"));
+        }
+        let most = buffer.len().min(WRITE_BYTES);
+        let length = self.file.read(&mut buffer[..most])?;
+        self.crew.advance(self.sent, length as u64);
+        Ok(length)
+    }
+}
+
+fn server_place(url: &Url) -> String {
+    crate::http::place(url)
+}
+
+/// Whether the URL names a file or a folder.
+pub fn names_folder(url: &Url) -> bool {
+    file_name(url).is_none()
+}
+
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+const STOP_POLL: Duration = Duration::from_millis(50);
+const BACK_OFF_FIRST: Duration = Duration::from_millis(250);
+const BACK_OFF_MOST: Duration = Duration::from_secs(30);
+/// Small, so that progress shows on a thin link.
+const WRITE_BYTES: usize = 16 * 1024;

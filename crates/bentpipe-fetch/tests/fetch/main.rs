@@ -1,0 +1,7 @@
+//! The library against servers of its own: well-behaved ones, and all kinds of others.
+
+mod ftp;
+mod http;
+mod place;
+mod put;
+mod tls;

@@ -1,0 +1,282 @@
+//! Fetching files.
+
+use super::{BadInput, links};
+use crate::cli::{GetArguments, TransferArguments};
+use crate::stop::{self, EXIT_INTERRUPTED};
+use bentpipe_fetch::{Connections, Failure, Kind, MEASURED_MOST, Options, Outcome, Progress};
+use bentpipe_lab::predict::{self, Direction, Question};
+use bentpipe_lab::report::quantity;
+use bentpipe_link::stack::TcpConfig;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use toml::{Table, Value};
+
+/// Fetches every URL, one after another.
+pub fn run(arguments: &GetArguments) -> anyhow::Result<ExitCode> {
+    let mut jobs = Vec::new();
+    for text in &arguments.url {
+        let url =
+            bentpipe_fetch::parse_url(text).map_err(|error| BadInput(format!("URL {}: {error}", jobs.len() + 1)))?;
+        let target = target(&url, arguments)?;
+        if jobs.iter().any(|(_, other)| *other == target) {
+            return Err(BadInput(format!("two URLs would be written to {}", target.display())).into());
+        }
+        jobs.push((url, target));
+    }
+    let digest = match &arguments.digest {
+        None => None,
+        Some(_) if jobs.len() > 1 => return Err(BadInput("--digest is for one URL".to_owned()).into()),
+        Some(text) => Some(text.parse().map_err(|error| BadInput(format!("--digest {text}: {error}")))?),
+    };
+    let connections = match (&arguments.link, arguments.connections) {
+        (Some(link), _) => Connections::Fixed(for_link(link, arguments)?),
+        (None, Some(connections)) => Connections::Fixed(usize::from(connections)),
+        (None, None) => Connections::Measured { most: MEASURED_MOST },
+    };
+    let options = Options { connections, digest, overwrite: arguments.overwrite, ..options(&arguments.common)? };
+    let mut worst = 0;
+    for (url, target) in &jobs {
+        let mut display = Display::new(arguments.common.quiet, &name(target));
+        let result = bentpipe_fetch::get(url, target, &options, &mut |progress| display.show(progress));
+        display.end();
+        let shown = bentpipe_fetch::shown(url);
+        if arguments.common.json {
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "{}", to_json(&shown, target, &result))?;
+        }
+        match &result {
+            Ok(outcome) if !arguments.common.quiet => eprintln!("{}", done(target, outcome)),
+            Ok(_) => {}
+            Err(failure) => {
+                eprintln!("bentpipe: {shown}: {failure}");
+                if matches!(failure.kind(), Kind::Transient | Kind::Stopped) && is_kept(target) {
+                    eprintln!("What has arrived is kept: the same command goes on from there.");
+                }
+                worst = worst.max(exit_code(failure));
+            }
+        }
+        if options.stop.load(Ordering::Relaxed) {
+            return Ok(ExitCode::from(EXIT_INTERRUPTED));
+        }
+    }
+    Ok(ExitCode::from(worst))
+}
+
+/// What `get` and `put` have in common.
+pub fn options(common: &TransferArguments) -> anyhow::Result<Options> {
+    if common.timeout.ns == 0 {
+        return Err(BadInput("--timeout 0 s: allowed: more than 0, such as '60 s'".to_owned()).into());
+    }
+    let stop = stop::flag_on_signals()?;
+    let (timeout, retries, ca) = (common.timeout.to_std(), common.retries, common.ca.clone());
+    Ok(Options { timeout, retries, ca, stop, ..Options::default() })
+}
+
+/// The exit status that `--help` documents.
+pub fn exit_code(failure: &Failure) -> u8 {
+    match failure.kind() {
+        Kind::Transient => 1,
+        Kind::Refused => 4,
+        Kind::Local => 5,
+        Kind::Content => 6,
+        Kind::Stopped => EXIT_INTERRUPTED,
+    }
+}
+
+fn target(url: &bentpipe_fetch::Url, arguments: &GetArguments) -> Result<PathBuf, BadInput> {
+    let from_url = || {
+        bentpipe_fetch::file_name(url)
+            .ok_or_else(|| BadInput(format!("{}: names no file; -o FILE names it", bentpipe_fetch::shown(url))))
+    };
+    match &arguments.output {
+        None => from_url(),
+        Some(path) if path.is_dir() => Ok(path.join(from_url()?)),
+        Some(path) if arguments.url.len() > 1 => {
+            Err(BadInput(format!("-o {}: with several URLs this must be a folder", path.display())))
+        }
+        Some(path) => Ok(path.clone()),
+    }
+}
+
+/// As many windows as fill the link.
+fn for_link(link: &str, arguments: &GetArguments) -> Result<usize, BadInput> {
+    let (file, config) = links::load(link, &[])?;
+    let window = arguments.window;
+    if window.bytes == 0 {
+        return Err(BadInput("--window 0: allowed: 1 B or more".to_owned()));
+    }
+    let preset = Table::from_iter([("preset".to_owned(), Value::String("linux".to_owned()))]);
+    let tcp = TcpConfig::from_table(preset).map_err(|problem| BadInput(problem.message))?;
+    let question = Question {
+        name: &file.name,
+        link: &config,
+        tcp: &tcp,
+        direction: Direction::Download,
+        bytes: bentpipe_link::units::DataSize { bytes: 1_000_000 },
+        loss: None,
+        connections: 1,
+    };
+    let prediction = predict::predict(&question).map_err(|error| BadInput(format!("--link {link}: {error}")))?;
+    let product = prediction.inputs.bandwidth_delay_product_bytes;
+    let connections = product.div_ceil(window.bytes).clamp(1, bentpipe_fetch::CONNECTIONS_MOST as u64);
+    if !arguments.common.quiet {
+        eprintln!(
+            "{}: {} fill the link, {} a window: {connections} connection(s)",
+            file.name,
+            quantity::bytes(product as f64).replace('\u{a0}', " "),
+            quantity::bytes(window.bytes as f64).replace('\u{a0}', " "),
+        );
+    }
+    Ok(connections as usize)
+}
+
+fn done(target: &Path, outcome: &Outcome) -> String {
+    let rate = outcome.received as f64 * 8.0 / outcome.elapsed.as_secs_f64().max(1e-9);
+    let mut text = format!(
+        "{}: {} in {}, {}, {} connection(s)",
+        target.display(),
+        quantity::bytes(outcome.bytes as f64),
+        quantity::seconds(outcome.elapsed.as_secs_f64()),
+        quantity::rate(rate),
+        outcome.connections.max(1)
+    );
+    if outcome.resumed_from > 0 {
+        text.push_str(&format!(", {} from an earlier run", quantity::bytes(outcome.resumed_from as f64)));
+    }
+    match &outcome.digest {
+        Some((digest, source)) => text.push_str(&format!("; {} verified ({source})", digest.algorithm.name())),
+        None if !outcome.size_checked => text.push_str("; nothing tells whether that is all of it"),
+        None => text.push_str("; size verified"),
+    }
+    text.replace('\u{a0}', " ")
+}
+
+fn to_json(url: &str, target: &Path, result: &Result<Outcome, Failure>) -> serde_json::Value {
+    let file = target.display().to_string();
+    match result {
+        Ok(outcome) => json!({
+            "url": url,
+            "file": file,
+            "ok": true,
+            "bytes": outcome.bytes,
+            "resumed_from": outcome.resumed_from,
+            "received": outcome.received,
+            "seconds": outcome.elapsed.as_secs_f64(),
+            "goodput_bps": ((outcome.bytes - outcome.resumed_from.min(outcome.bytes)) as f64 * 8.0
+                / outcome.elapsed.as_secs_f64().max(1e-9)).round(),
+            "connections": outcome.connections,
+            "round_trip_seconds": outcome.round_trip.map(|time| time.as_secs_f64()),
+            "failed_attempts": outcome.failed_attempts,
+            "size_checked": outcome.size_checked,
+            "digest": outcome.digest.as_ref().map(|(digest, source)| {
+                json!({ "algorithm": digest.algorithm.name(), "value": digest.hex(), "source": source })
+            }),
+            "notes": outcome.notes,
+        }),
+        Err(failure) => json!({
+            "url": url,
+            "file": file,
+            "ok": false,
+            "error": failure.word(),
+            "message": failure.to_string(),
+            "kept": is_kept(target),
+        }),
+    }
+}
+
+/// Whether an unfinished file waits for the next run.
+fn is_kept(target: &Path) -> bool {
+    let state = format!(".{}.bentpipe-state", name(target));
+    target.with_file_name(state).exists()
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Progress on standard error: a bar on a terminal, else a line now and then.
+pub struct Display {
+    bar: Option<ProgressBar>,
+    quiet: bool,
+    name: String,
+    last_line: Instant,
+    /// When and with how many bytes the run began: the rate over the last seconds.
+    recent: std::collections::VecDeque<(Instant, u64)>,
+}
+
+impl Display {
+    /// For one file, or several under one name.
+    pub fn new(quiet: bool, name: &str) -> Display {
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = (!quiet && is_terminal).then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            let template = if colour { "{wide_bar:.green} {msg}" } else { "{wide_bar} {msg}" };
+            bar.set_style(ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar()));
+            bar
+        });
+        let recent = std::collections::VecDeque::new();
+        Display { bar, quiet, name: name.to_owned(), last_line: Instant::now(), recent }
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        self.draw(progress.size, progress.done, progress.received, progress.connections, &progress.notes);
+    }
+
+    /// How far it is. `moved`: what this run has transferred.
+    pub fn draw(&mut self, size: Option<u64>, done: u64, moved: u64, connections: usize, notes: &[String]) {
+        for note in notes.iter().filter(|_| !self.quiet) {
+            let line = format!("{}: {note}", self.name);
+            match &self.bar {
+                Some(bar) => bar.suspend(|| eprintln!("{line}")),
+                None => eprintln!("{line}"),
+            }
+        }
+        let now = Instant::now();
+        self.recent.push_back((now, moved));
+        while self.recent.len() > 2 && self.recent.front().is_some_and(|(then, _)| now - *then > RATE_OVER) {
+            self.recent.pop_front();
+        }
+        let (then, before) = self.recent.front().copied().unwrap_or((now, moved));
+        let time = (now - then).as_secs_f64();
+        let rate = if time > 0.0 { moved.saturating_sub(before) as f64 / time } else { 0.0 };
+        let due = now - self.last_line >= LINE_EVERY;
+        if self.quiet || (self.bar.is_none() && !due) {
+            return;
+        }
+        let of = size.map_or(String::new(), |size| format!(" of {}", quantity::bytes(size as f64)));
+        let mut text =
+            format!("{}{of}, {}, {connections} conn.", quantity::bytes(done as f64), quantity::rate(rate * 8.0));
+        if let (Some(size), true) = (size, rate > 0.0) {
+            let left = (size.saturating_sub(done) as f64 / rate).ceil() as u64;
+            text.push_str(&format!(", {}:{:02} left", left / 60, left % 60));
+        }
+        let text = text.replace('\u{a0}', " ");
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(size.unwrap_or(0));
+                bar.set_position(done);
+                bar.set_message(format!("{} {text}", self.name));
+            }
+            None => {
+                self.last_line = now;
+                eprintln!("{}: {text}", self.name);
+            }
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+const RATE_OVER: Duration = Duration::from_secs(5);
+const LINE_EVERY: Duration = Duration::from_secs(5);
