@@ -10,5 +10,6 @@ pub mod scenario;
 mod schedule;
 pub mod simulated;
 pub mod sweep;
+pub mod tune;
 
 pub use schedule::Progress;
