@@ -12,5 +12,6 @@ pub mod scenario;
 mod schedule;
 pub mod simulated;
 pub mod sweep;
+pub mod tune;
 
 pub use schedule::Progress;

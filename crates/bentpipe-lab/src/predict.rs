@@ -6,6 +6,7 @@ mod simulate;
 
 use crate::report::quantity;
 pub use bentpipe_apps::Direction;
+pub(crate) use simulate::leaves_to_chance;
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
 use bentpipe_link::packet::Packet;
 use bentpipe_link::queue::QueueLimit;
@@ -175,9 +176,9 @@ const LOSSES_STEADY: f64 = 5.0;
 /// Up to this many expected losses a model without losses is used: nine of ten transfers see none. Our choice.
 const LOSSES_NONE: f64 = 0.1;
 /// IPv4 and TCP headers without options (RFC 791, RFC 9293).
-const HEADERS: u64 = 40;
+pub(crate) const HEADERS: u64 = 40;
 /// The timestamps option with its padding (RFC 7323, appendix A).
-const TIMESTAMPS: u64 = 12;
+pub(crate) const TIMESTAMPS: u64 = 12;
 /// A SYN with the usual options: MSS, SACK permitted, timestamps, window scale (20 bytes).
 const SYN: u64 = 60;
 /// An Ethernet header, on a link that carries Ethernet.
@@ -552,13 +553,13 @@ fn short(rate: BitRate) -> String {
 }
 
 /// Bits of an IP packet of `bytes` as framed, Ethernet header included on a link that carries Ethernet.
-fn framed(direction: &DirectionConfig, link: &LinkConfig, bytes: u64) -> u64 {
+pub(crate) fn framed(direction: &DirectionConfig, link: &LinkConfig, bytes: u64) -> u64 {
     let length = bytes + if link.carries_ethernet { ETHERNET } else { 0 };
     let packet = Packet::from_pattern(0, 0, 0, u32::try_from(length).unwrap_or(u32::MAX));
     direction.framing.bits(&packet, link.carries_ethernet)
 }
 
-fn total_rate(direction: &DirectionConfig) -> BitRate {
+pub(crate) fn total_rate(direction: &DirectionConfig) -> BitRate {
     BitRate::from_bps(direction.rate.highest().bps.saturating_mul(direction.channels as u64))
 }
 

@@ -41,6 +41,8 @@ pub enum Command {
     Presets,
     /// Say what the analytic models of TCP predict for a transfer
     Predict(PredictArguments),
+    /// Say what to set on ordinary hosts for a link, why, and what it gains
+    Tune(TuneArguments),
     /// Run a shell, or one command, behind a satellite link
     Shell(ShellArguments),
     /// Run a scenario's workloads over real packets or in virtual time; leave a record and a report
@@ -169,6 +171,43 @@ pub struct PredictArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub connections: u32,
     /// Print JSON instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Say what to set on ordinary hosts for a link, why, and what it gains
+///
+/// Closed forms say what could help; the simulator says what does, for transfers of several sizes both ways. What helps is
+/// printed as commands for Linux, at the host that they belong to; what does not help, or Linux cannot set, is said.
+/// docs/tuning.md explains it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  bentpipe tune acts-t1\n  bentpipe tune iperspace --tcp windows-95 --direction download --verify\n  \
+bentpipe tune geo-50-5 --set noise=1e-7 --bytes '1 MB' --bytes '20 MB' --json\n\nExit status: 0 done; 1 --verify could not measure; 2 bad input; 3 a run of --verify was \
+later than its limits; 130 ended by Ctrl-C.")]
+pub struct TuneArguments {
+    /// A name from the catalogue (`bentpipe links`), or a link file
+    #[arg(value_name = "LINK")]
+    pub link: String,
+    /// Override a field of the link ('one_way_delay=250 ms') or of both hosts' TCP as it is now ('tcp.syn_retries=3'); may be
+    /// given several times
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Both hosts as they are now (`bentpipe presets`)
+    #[arg(long, value_name = "PRESET", default_value = "linux")]
+    pub tcp: String,
+    /// Size of a transfer to tune for, up to eight; by default three that suit the link
+    #[arg(long, value_name = "SIZE")]
+    pub bytes: Vec<DataSize>,
+    /// Tune for data that goes this way; by default for both
+    #[arg(long, value_enum)]
+    pub direction: Option<Way>,
+    /// Connections that share a transfer
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub connections: u32,
+    /// Measure the gain: real packets between real kernels, before and after the commands
+    #[arg(long)]
+    pub verify: bool,
+    /// Print JSON instead of the tables
     #[arg(long)]
     pub json: bool,
 }

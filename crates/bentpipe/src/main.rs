@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         cli::Command::Links { action } => command::links::run(action),
         cli::Command::Presets => command::links::presets(),
         cli::Command::Predict(arguments) => command::predict::run(&arguments),
+        cli::Command::Tune(arguments) => command::tune::run(&arguments),
         cli::Command::Shell(arguments) => command::shell::run(arguments),
         cli::Command::Run(arguments) => command::run::run(arguments),
         cli::Command::Sweep(arguments) => command::sweep::run(arguments),

@@ -84,7 +84,8 @@ fn link(question: &Question<'_>) -> LinkConfig {
     link
 }
 
-fn leaves_to_chance(link: &LinkConfig) -> bool {
+/// Whether two runs with different seeds may differ.
+pub fn leaves_to_chance(link: &LinkConfig) -> bool {
     let chance = |direction: &DirectionConfig| {
         !direction.noise.is_silent()
             || direction.medium.loss.is_some_and(|loss| loss.share > 0.0)

@@ -12,6 +12,7 @@ pub mod report;
 pub mod run;
 pub mod shell;
 pub mod sweep;
+pub mod tune;
 
 use bentpipe_link::problem::Problem;
 

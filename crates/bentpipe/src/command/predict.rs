@@ -38,7 +38,7 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// The preset with `tcp.KEY=VALUE` of the command line on top.
-fn tcp_config(preset: &str, set: &[String]) -> Result<TcpConfig, BadInput> {
+pub fn tcp_config(preset: &str, set: &[String]) -> Result<TcpConfig, BadInput> {
     let mut settings = Table::from_iter([("preset".to_owned(), Value::String(preset.to_owned()))]);
     for text in set {
         if let Some(Value::Table(own)) = catalogue::parse_override(text)?.remove("tcp") {

@@ -19,5 +19,6 @@ mod recorded;
 mod runs;
 mod shell;
 mod sweep;
+mod tune;
 mod virtual_runs;
 mod windows;

@@ -1,0 +1,328 @@
+//! What could be set, decided by closed forms: each candidate with its values, its hosts, its reason and its source.
+//! Whether it helps is the simulator's to say.
+
+use super::hosts::{Atom, Hosts, Side};
+use super::measure::{RECEIVE_LIMIT_USUAL, SEND_LIMIT_USUAL};
+use super::mtu;
+use crate::predict::{Inputs, leaves_to_chance};
+use crate::report::quantity;
+use bentpipe_apps::Direction;
+use bentpipe_link::config::LinkConfig;
+use bentpipe_link::queue::QueueLimit;
+use bentpipe_link::stack::TcpConfig;
+use std::borrow::Cow;
+
+/// A setting that may help, in one or more values.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The setting's name, such as `initial window`.
+    pub setting: &'static str,
+    /// The transfers that it may change.
+    pub directions: Vec<Direction>,
+    /// It shows only on a connection that was idle.
+    pub after_idle: bool,
+    /// The closed form behind it, with its figures.
+    pub why: String,
+    /// Where the advice is from.
+    pub source: &'static str,
+    /// The values to try; the best is taken.
+    pub values: Vec<Vec<Atom>>,
+    /// Linux has a command for it.
+    pub command: bool,
+}
+
+/// A direction with what the closed forms need of it.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// Which.
+    pub direction: Direction,
+    /// As the models are given it.
+    pub inputs: Inputs,
+}
+
+/// A host's first receive window, whatever it is tuned to later (net/ipv4/tcp_output.c: tcp_select_initial_window).
+const FIRST_WINDOW: u64 = 64_240;
+/// RFC 6928 §2.
+const INITIAL_WINDOW_RFC: u32 = 10;
+/// RFC 6298 §2.4.
+const RTO_MIN_RFC: &str = "1 s";
+/// Lines on which twelve bytes a segment are worth a thought: a share of 2 % of a segment.
+const STAMPS_COUNT: f64 = 0.02;
+
+/// Every setting worth a try, the most important first.
+pub fn candidates(link: &LinkConfig, hosts: &Hosts, ways: &[Way], connections: u32) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    all.extend(ways.iter().filter_map(|way| windows(way, hosts, connections)));
+    all.extend(selective_acknowledgements(hosts, ways));
+    all.extend(ways.iter().filter_map(|way| initial_window(way, link, hosts)));
+    all.extend(ways.iter().map(|way| congestion_control(way, hosts)));
+    all.extend(ways.iter().filter_map(|way| every_segment(way, hosts)));
+    all.extend(ways.iter().filter_map(|way| after_idle(way, hosts)));
+    all.extend(timestamps(hosts, ways));
+    all.extend(mtu::candidate(link, hosts, ways));
+    all.extend(ways.iter().filter_map(|way| time_out(way, link, hosts)));
+    all.extend(ways.iter().filter_map(|way| hystart(way, hosts)));
+    all.push(notification(hosts, ways));
+    all
+}
+
+fn bytes(bytes: u64) -> Cow<'static, str> {
+    quantity::bytes(bytes as f64).replace('\u{a0}', " ").into()
+}
+
+fn seconds(seconds: f64) -> String {
+    quantity::seconds(seconds).replace('\u{a0}', " ")
+}
+
+fn directions(ways: &[Way]) -> Vec<Direction> {
+    ways.iter().map(|way| way.direction).collect()
+}
+
+/// Both hosts with the same value of a switch, where it is not so already.
+fn switch(hosts: &Hosts, key: &'static str, of: impl Fn(&TcpConfig) -> Option<bool>, to: bool) -> Vec<Atom> {
+    let other = Side::BOTH.into_iter().filter(|side| of(hosts.of(*side)).unwrap_or(key != "ecn") != to);
+    other.map(|side| Atom::new(side, key, to)).collect()
+}
+
+fn windows(way: &Way, hosts: &Hosts, connections: u32) -> Option<Candidate> {
+    let (sender, receiver) = (Side::sender(way.direction), Side::receiver(way.direction));
+    let product = way.inputs.bandwidth_delay_product_bytes;
+    let window = hosts.of(receiver).receive_window.map_or(RECEIVE_LIMIT_USUAL, |w| w.bytes);
+    let buffer = hosts.of(sender).send_buffer.map_or(SEND_LIMIT_USUAL, |b| b.bytes);
+    // One product fills the link; the second lets slow start and a repair go on while it is full.
+    let most = product.saturating_mul(2);
+    if window.min(buffer) >= most {
+        return None;
+    }
+    let mut sizes = vec![product, most];
+    if connections > 1 {
+        sizes.insert(0, product.div_ceil(u64::from(connections)));
+    }
+    let value = |size: u64| {
+        let size = size.next_multiple_of(1024).min(1 << 30);
+        let mut atoms = Vec::new();
+        if window < size {
+            if size > 65_535 {
+                atoms.extend(switch(hosts, "window_scaling", |tcp| tcp.window_scaling, true));
+            }
+            atoms.push(Atom::size(receiver, "receive_window", size));
+        }
+        if buffer < size {
+            atoms.push(Atom::size(sender, "send_buffer", size));
+        }
+        atoms
+    };
+    let values: Vec<Vec<Atom>> = sizes.into_iter().map(value).filter(|atoms| !atoms.is_empty()).collect();
+    let limit = window.min(buffer) as f64 * 8.0 / way.inputs.rtt_seconds;
+    Some(Candidate {
+        setting: "window",
+        directions: vec![way.direction],
+        after_idle: false,
+        why: format!(
+            "a window of {} carries {} in round trips of {}; {} fill the link",
+            bytes(window.min(buffer)),
+            quantity::rate(limit).replace('\u{a0}', " "),
+            seconds(way.inputs.rtt_seconds),
+            bytes(product)
+        ),
+        source: "RFC 2488 §4.2, RFC 7323 §2; HB-3 to HB-5, NTIA-5.1, NTIA-5.6, CNIT-T3",
+        values,
+        command: true,
+    })
+}
+
+fn selective_acknowledgements(hosts: &Hosts, ways: &[Way]) -> Option<Candidate> {
+    let atoms = switch(hosts, "sack", |tcp| tcp.sack, true);
+    if atoms.is_empty() {
+        return None;
+    }
+    Some(Candidate {
+        setting: "selective acknowledgements",
+        directions: directions(ways),
+        after_idle: false,
+        why: format!(
+            "without them one loss a round trip of {} is repaired; both hosts must have them",
+            seconds(ways.iter().map(|way| way.inputs.rtt_seconds).fold(0.0, f64::max))
+        ),
+        source: "RFC 2018, RFC 2488 §4.4, RFC 2760 §3.3.2",
+        values: vec![atoms],
+        command: true,
+    })
+}
+
+fn initial_window(way: &Way, link: &LinkConfig, hosts: &Hosts) -> Option<Candidate> {
+    let sender = Side::sender(way.direction);
+    let now = hosts.of(sender).initial_window.unwrap_or(INITIAL_WINDOW_RFC);
+    let there = match way.direction {
+        Direction::Download => &link.forward,
+        Direction::Upload => &link.back,
+    };
+    let room = match there.queue {
+        QueueLimit::Bytes(bytes) => bytes,
+        QueueLimit::Packets(packets) => packets.saturating_mul(link.mtu),
+    };
+    let product = way.inputs.bandwidth_delay_product_bytes;
+    // A burst beyond what the link's queue takes would be lost; beyond the product it would only wait.
+    let fits = product.min(room).min(FIRST_WINDOW) / way.inputs.segment_bytes;
+    let most = u32::try_from(fits).unwrap_or(u32::MAX);
+    let mut sizes: Vec<u32> = [INITIAL_WINDOW_RFC, most].into_iter().filter(|n| *n > now && *n <= most.max(INITIAL_WINDOW_RFC)).collect();
+    sizes.dedup();
+    if sizes.is_empty() {
+        return None;
+    }
+    Some(Candidate {
+        setting: "initial window",
+        directions: vec![way.direction],
+        after_idle: false,
+        why: format!(
+            "slow start from {now} segment(s) needs {:.0} round trips to fill the link; {most} segments are what the link, \
+             its queue ({}) and the receiver's first window (64 KB) take at once",
+            (product as f64 / way.inputs.segment_bytes as f64 / f64::from(now)).max(1.0).log2().ceil(),
+            bytes(room)
+        ),
+        source: "RFC 6928 (10 segments; more only where this link is the bottleneck), RFC 2760 §3.2.1; CNIT-T3",
+        values: sizes.into_iter().map(|n| vec![Atom::new(sender, "initial_window", i64::from(n))]).collect(),
+        command: true,
+    })
+}
+
+fn congestion_control(way: &Way, hosts: &Hosts) -> Candidate {
+    let sender = Side::sender(way.direction);
+    let now = hosts.of(sender).congestion_control.as_deref().unwrap_or("cubic");
+    let loss = match way.inputs.segment_loss {
+        Some(loss) if loss > 0.0 => format!("{loss:.1e} of the segments are lost to errors"),
+        Some(_) => "nothing is lost to errors".to_owned(),
+        None => "the errors change over time".to_owned(),
+    };
+    Candidate {
+        setting: "congestion control",
+        directions: vec![way.direction],
+        after_idle: false,
+        why: format!("{loss}, and {now} takes every loss for congestion"),
+        source: "RFC 9438 (CUBIC), draft-ietf-ccwg-bbr (BBR; the simulator's and Linux's is version 1), RFC 2488 §4.1.3; HB-9",
+        values: ["cubic", "bbr"]
+            .into_iter()
+            .filter(|name| *name != now)
+            .map(|name| vec![Atom::new(sender, "congestion_control", name)])
+            .collect(),
+        command: true,
+    }
+}
+
+fn every_segment(way: &Way, hosts: &Hosts) -> Option<Candidate> {
+    let receiver = Side::receiver(way.direction);
+    if hosts.of(receiver).ack_every == Some(1) {
+        return None;
+    }
+    Some(Candidate {
+        setting: "an acknowledgement for every segment",
+        directions: vec![way.direction],
+        after_idle: false,
+        why: format!(
+            "half as many delayed acknowledgements, twice the load on the way back: {} of {} at full rate",
+            quantity::rate(way.inputs.payload_rate_bps as f64 / 8.0 / way.inputs.segment_bytes as f64 * way.inputs.ack_bits as f64)
+                .replace('\u{a0}', " "),
+            quantity::rate(way.inputs.return_rate_bps as f64).replace('\u{a0}', " ")
+        ),
+        source: "RFC 2760 §3.2.3, RFC 3449 §4.1; NTIA-5.F5",
+        values: vec![vec![Atom::new(receiver, "ack_every", 1)]],
+        command: true,
+    })
+}
+
+fn after_idle(way: &Way, hosts: &Hosts) -> Option<Candidate> {
+    let sender = Side::sender(way.direction);
+    if hosts.of(sender).slow_start_after_idle == Some(false) {
+        return None;
+    }
+    Some(Candidate {
+        setting: "no slow start after idle",
+        directions: vec![way.direction],
+        after_idle: true,
+        why: format!(
+            "a connection used again after a pause starts from its initial window, round trips of {} each; the old window \
+             is right where nobody else uses the link meanwhile",
+            seconds(way.inputs.rtt_seconds)
+        ),
+        source: "RFC 5681 §4.1, RFC 2760 §3.6",
+        values: vec![vec![Atom::new(sender, "slow_start_after_idle", false)]],
+        command: true,
+    })
+}
+
+/// On where they are off, for the round trips they measure; off where twelve bytes a segment count.
+fn timestamps(hosts: &Hosts, ways: &[Way]) -> Option<Candidate> {
+    let on = Side::BOTH.into_iter().all(|side| hosts.of(side).timestamps.unwrap_or(true));
+    let share = ways.iter().map(|way| 12.0 / (way.inputs.segment_bytes as f64 + 12.0)).fold(0.0, f64::max);
+    if on && share < STAMPS_COUNT {
+        return None;
+    }
+    let why = match on {
+        true => format!("they take 12 bytes of every segment, {:.1} %", share * 100.0),
+        false => "they measure a round trip for every segment, repeated ones included".to_owned(),
+    };
+    Some(Candidate {
+        setting: if on { "no timestamps" } else { "timestamps" },
+        directions: directions(ways),
+        after_idle: false,
+        why,
+        source: "RFC 7323 §3 and appendix A",
+        values: vec![switch(hosts, "timestamps", |tcp| tcp.timestamps, !on)],
+        command: true,
+    })
+}
+
+fn time_out(way: &Way, link: &LinkConfig, hosts: &Hosts) -> Option<Candidate> {
+    let sender = Side::sender(way.direction);
+    let tcp = hosts.of(sender);
+    if tcp.rto_min.is_some() {
+        return None;
+    }
+    let wanders = leaves_to_chance(link) || link.forward.channels.max(link.back.channels) > 1;
+    let why = match wanders {
+        true => format!(
+            "{} of round trip and 200 ms; what the link adds at times must not run into the time-out",
+            seconds(way.inputs.rtt_seconds)
+        ),
+        false => "round trips of a link that never varies do not run into Linux's time-out, RTT + 200 ms".to_owned(),
+    };
+    Some(Candidate {
+        setting: "least retransmission time-out of 1 s",
+        directions: vec![way.direction],
+        after_idle: false,
+        why,
+        source: "RFC 6298 §2.4; CG-1, CG-2",
+        values: vec![vec![Atom::new(sender, "rto_min", RTO_MIN_RFC)]],
+        command: true,
+    })
+}
+
+fn hystart(way: &Way, hosts: &Hosts) -> Option<Candidate> {
+    let sender = Side::sender(way.direction);
+    let tcp = hosts.of(sender);
+    if tcp.hystart == Some(false) || tcp.congestion_control.as_deref().is_some_and(|name| name != "cubic") {
+        return None;
+    }
+    Some(Candidate {
+        setting: "slow start without HyStart",
+        directions: vec![way.direction],
+        after_idle: false,
+        why: "CUBIC leaves slow start when round trips grow, which jitter does too".to_owned(),
+        source: "RFC 9406, RFC 9438 §4.10",
+        values: vec![vec![Atom::new(sender, "hystart", false)]],
+        // One switch for the whole machine, which a namespace cannot try.
+        command: false,
+    })
+}
+
+fn notification(hosts: &Hosts, ways: &[Way]) -> Candidate {
+    Candidate {
+        setting: "explicit congestion notification",
+        directions: directions(ways),
+        after_idle: false,
+        why: "it spares the losses of a queue that marks; this link's drops at its end".to_owned(),
+        source: "RFC 3168, RFC 2760 §3.3.3",
+        values: vec![switch(hosts, "ecn", |tcp| tcp.ecn, true)],
+        command: true,
+    }
+}

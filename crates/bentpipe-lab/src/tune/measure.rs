@@ -1,0 +1,277 @@
+//! What the simulator makes of one transfer between two given hosts, and whether one pair of hosts is faster than another.
+
+use super::hosts::{Hosts, Side};
+use super::idle;
+use bentpipe_apps::Direction;
+use bentpipe_apps::bulk::{Amount, BulkSpec};
+use bentpipe_apps::ping::PingSpec;
+use bentpipe_apps::report::{App, Report, Status};
+use bentpipe_link::config::LinkConfig;
+use bentpipe_link::stack::TcpConfig;
+use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::topology::LinkSpec;
+use bentpipe_link::units::DataSize;
+use bentpipe_sim::network::{Halt, Network, NetworkError, ProgramId, Setup};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transfer {
+    /// Which way the data goes.
+    pub direction: Direction,
+    /// Application bytes, shared evenly by the connections.
+    pub bytes: u64,
+    /// Connections.
+    pub connections: u32,
+    /// The bytes a second time over the same connection, after [`idle::PAUSE`]; that is what is timed.
+    pub after_idle: bool,
+}
+
+/// The runs of a transfer, one a seed, in the order of the seeds; a run that TCP gave up is infinite.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Times(pub Vec<f64>);
+
+/// The runs of a transfer in short.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Median time in seconds; absent when half of the runs or more did not finish.
+    pub seconds: Option<f64>,
+    /// Least and most of those that finished.
+    pub range: Option<(f64, f64)>,
+    /// Runs, each with its own seed.
+    pub runs: u32,
+    /// Of them, those that did not finish.
+    pub failed: u32,
+}
+
+/// Longest that a run is followed.
+const TIME_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// Time between looks at whether everything is done.
+const SLICE: Duration = Duration::from_secs(60);
+const PORT: u16 = 5001;
+/// A run that did not finish counts as this many times slower than one that did.
+const FAILED_FACTOR: f64 = 100.0;
+
+/// Linux's usual upper limit of a send buffer (tcp_wmem), which a connection keeps in flight.
+pub const SEND_LIMIT_USUAL: u64 = 4 << 20;
+/// Linux's usual upper limit of a receive buffer (tcp_rmem; 32 MiB since 6.16).
+pub const RECEIVE_BUFFER_USUAL: u64 = 6 << 20;
+/// The window that such a buffer allows: a segment of 1448 bytes takes 2304 bytes of it.
+pub const RECEIVE_LIMIT_USUAL: u64 = RECEIVE_BUFFER_USUAL / 256 * 160;
+
+/// Times a transfer once for each seed from 1 on, several at once.
+pub fn times(link: &LinkConfig, hosts: &Hosts, transfer: &Transfer, seeds: u64) -> Result<Times, NetworkError> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(seeds as usize).max(1);
+    let one = |seed: u64| run(link, hosts, transfer, seed, None).map(|ended| ended.0);
+    if workers == 1 {
+        return (1..=seeds).map(one).collect::<Result<_, _>>().map(Times);
+    }
+    let parts: Vec<Result<Vec<(u64, f64)>, NetworkError>> = std::thread::scope(|scope| {
+        let worker = |first: u64| (first..=seeds).step_by(workers).map(|seed| one(seed).map(|time| (seed, time)));
+        let started: Vec<_> =
+            (1..=workers as u64).map(|first| scope.spawn(move || worker(first).collect())).collect();
+        started.into_iter().map(|w| w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    let mut all = BTreeMap::new();
+    for part in parts {
+        all.extend(part?);
+    }
+    Ok(Times(all.into_values().collect()))
+}
+
+/// The median round trip of a ping beside the transfer, in seconds.
+pub fn ping_beside(link: &LinkConfig, hosts: &Hosts, transfer: &Transfer) -> Result<Option<f64>, NetworkError> {
+    // Enough for any transfer; what is left when it ends is not sent.
+    let ping = PingSpec { count: 10_000, ..PingSpec::default() };
+    run(link, hosts, transfer, 1, Some(&ping)).map(|ended| ended.1)
+}
+
+/// One run: seconds from the client's call to connect until the last byte is in, and the ping's median round trip.
+fn run(
+    link: &LinkConfig,
+    hosts: &Hosts,
+    transfer: &Transfer,
+    seed: u64,
+    ping: Option<&PingSpec>,
+) -> Result<(f64, Option<f64>), NetworkError> {
+    let spec = LinkSpec {
+        name: "link".to_owned(),
+        sites: Side::BOTH.map(|side| side.name().to_owned()).to_vec(),
+        carries_ethernet: link.carries_ethernet,
+        mtu: link.mtu,
+    };
+    let need = bandwidth_delay_product(link);
+    let tcp = Side::BOTH.map(|side| (side.name().to_owned(), ordinary(hosts.of(side), need)));
+    let setup = Setup { links: vec![(spec, link.clone())], roles: BTreeMap::new(), tcp: BTreeMap::from(tcp), seed };
+    let mut network: Network<Box<dyn App>> = Network::new(&setup)?;
+    // The plan lists the sites in the order of the link's.
+    let site = |side: Side| side as usize;
+    let address = |network: &Network<Box<dyn App>>, side| network.plan().address(site(side));
+    let (Some(hub), Some(sender)) =
+        (address(&network, Side::Hub), address(&network, Side::sender(transfer.direction)))
+    else {
+        return Ok((f64::INFINITY, None));
+    };
+    let connections = u64::from(transfer.connections);
+    let mut pairs: Vec<(ProgramId, ProgramId, BulkSpec)> = Vec::new();
+    for number in 0..connections {
+        let bytes = transfer.bytes / connections + u64::from(number < transfer.bytes % connections);
+        if bytes == 0 {
+            continue;
+        }
+        let port = PORT + number as u16;
+        let bulk = BulkSpec {
+            direction: transfer.direction,
+            amount: Amount::Bytes(bytes),
+            port,
+            sample_every: TIME_MAX,
+            timeout: None,
+        };
+        // A connection is used again by the side that receives: it asks twice.
+        let (server, client, at) = match transfer.after_idle {
+            true => (Side::sender(transfer.direction), Side::receiver(transfer.direction), sender),
+            false => (Side::Hub, Side::Terminal, hub),
+        };
+        let (serving, connecting) = match transfer.after_idle {
+            true => (idle::server(port, bytes), idle::client((at, port).into(), bytes)),
+            false => (bulk.server(seed), bulk.client(at.into(), seed)),
+        };
+        let serving = network.start(site(server), serving);
+        pairs.push((serving, network.start(site(client), connecting), bulk));
+    }
+    let ping = ping.map(|ping| network.start(site(Side::Terminal), ping.client(hub.into(), seed)));
+    let end = Instant::ZERO + TIME_MAX;
+    let running = |network: &Network<Box<dyn App>>| {
+        pairs.iter().any(|(server, client, _)| {
+            let open = |id| network.program(id).is_some_and(|program| !program.is_done());
+            open(*client) || (transfer.direction == Direction::Upload && !transfer.after_idle && open(*server))
+        })
+    };
+    while running(&network) {
+        let until = (network.now() + SLICE).min(end);
+        if network.run_until(until) == Halt::Idle || network.now() >= end {
+            break;
+        }
+    }
+    let now = network.now();
+    let report = |id: ProgramId| network.program(id).map(|program| program.report(now));
+    let mut last = 0.0_f64;
+    for (server, client, bulk) in &pairs {
+        let (Some(server), Some(client)) = (report(*server), report(*client)) else { continue };
+        let joined: Report = if transfer.after_idle { client } else { bulk.combine(client, server) };
+        last = match (joined.status, joined.measurements.iter().find(|m| m.name == "completion_time")) {
+            (Status::Done, Some(took)) => last.max(took.value),
+            _ => f64::INFINITY,
+        };
+    }
+    let round_trip = ping.and_then(report).and_then(|report| report.value("rtt_median"));
+    Ok((last, round_trip))
+}
+
+/// A host as Linux limits it when nobody has set anything: kernels differ in their largest receive buffer, and the
+/// smaller one is what most have.
+fn ordinary(config: &TcpConfig, need: u64) -> TcpConfig {
+    let mut config = config.clone();
+    config.send_buffer.get_or_insert(DataSize::from_bytes(SEND_LIMIT_USUAL));
+    // Where even that is more than enough, the window grows as Linux lets it grow.
+    if need.saturating_mul(2) > RECEIVE_LIMIT_USUAL && config.window_scaling != Some(false) {
+        config.receive_window.get_or_insert(DataSize::from_bytes(RECEIVE_LIMIT_USUAL));
+    }
+    config
+}
+
+/// Bytes that fill the faster direction.
+fn bandwidth_delay_product(link: &LinkConfig) -> u64 {
+    let of = |direction| crate::predict::total_rate(direction).bytes_in(link.round_trip());
+    of(&link.forward).max(of(&link.back))
+}
+
+impl Times {
+    /// In short.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let finished: Vec<f64> = sorted.iter().copied().filter(|time| time.is_finite()).collect();
+        let median = sorted.get(sorted.len().saturating_sub(1) / 2).copied().filter(|time| time.is_finite());
+        Summary {
+            seconds: median,
+            range: finished.first().copied().zip(finished.last().copied()),
+            runs: self.0.len() as u32,
+            failed: (self.0.len() - finished.len()) as u32,
+        }
+    }
+}
+
+/// How one set of runs compares with another with the same seeds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Time after ÷ time before: the geometric mean over the seeds.
+    pub ratio: f64,
+    /// Standard error of its logarithm; zero for one run.
+    pub error: f64,
+}
+
+/// A change below this is none: 2 %.
+const COUNTS: f64 = 0.02;
+
+impl Ratio {
+    /// `after` ÷ `before`, seed by seed.
+    #[must_use]
+    pub fn of(after: &Times, before: &Times) -> Ratio {
+        let logs: Vec<f64> = after.0.iter().zip(&before.0).map(|(a, b)| log_ratio(*a, *b)).collect();
+        let n = logs.len().max(1) as f64;
+        let mean = logs.iter().sum::<f64>() / n;
+        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+        let error = if logs.len() > 1 { (squares / (n - 1.0) / n).sqrt() } else { 0.0 };
+        Ratio { ratio: mean.exp(), error }
+    }
+
+    /// Faster, beyond chance (two standard errors) and by more than 2 %.
+    #[must_use]
+    pub fn is_gain(self) -> bool {
+        self.ratio.ln() < -COUNTS.max(2.0 * self.error)
+    }
+
+    /// Slower, likewise.
+    #[must_use]
+    pub fn is_loss(self) -> bool {
+        self.ratio.ln() > COUNTS.max(2.0 * self.error)
+    }
+}
+
+fn log_ratio(after: f64, before: f64) -> f64 {
+    match (after.is_finite(), before.is_finite()) {
+        (true, true) => (after / before.max(f64::MIN_POSITIVE)).ln(),
+        (true, false) => -FAILED_FACTOR.ln(),
+        (false, true) => FAILED_FACTOR.ln(),
+        (false, false) => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_is_no_gain() {
+        let before = Times(vec![10.0, 20.0, 30.0, 40.0]);
+        let faster = Times(before.0.iter().map(|t| t * 0.9).collect());
+        assert!(Ratio::of(&faster, &before).is_gain());
+        let scattered = Times(vec![5.0, 40.0, 25.0, 41.0]);
+        let ratio = Ratio::of(&scattered, &before);
+        assert!(!ratio.is_gain() && !ratio.is_loss(), "{ratio:?}");
+        let little = Times(before.0.iter().map(|t| t * 0.99).collect());
+        assert!(!Ratio::of(&little, &before).is_gain());
+    }
+
+    #[test]
+    fn a_run_that_fails_is_a_loss() {
+        let (done, failed) = (Times(vec![10.0]), Times(vec![f64::INFINITY]));
+        assert!(Ratio::of(&failed, &done).is_loss() && Ratio::of(&done, &failed).is_gain());
+        assert!(!Ratio::of(&failed, &failed).is_gain());
+        assert_eq!(failed.summary().seconds, None);
+        assert_eq!((failed.summary().failed, failed.summary().runs), (1, 1));
+    }
+}

@@ -1,0 +1,601 @@
+//! What to set on ordinary hosts for a link, why, and what it gains: candidates from closed forms, confirmed by
+//! simulation, as commands for Linux, and measured live. `docs/tuning.md` explains it.
+
+mod candidates;
+mod circuit;
+mod commands;
+mod hosts;
+mod idle;
+mod measure;
+mod mtu;
+mod verify;
+
+pub use circuit::SetUp;
+pub use commands::{Command, ROUTE_COMMAND, ROUTE_EXPLAINED};
+pub use hosts::{Atom, Hosts, Side};
+pub use measure::{Ratio, Summary};
+pub use mtu::Row as MtuRow;
+pub use verify::{Measured, Verified, VerifyError, VerifyQuestion};
+
+use crate::predict::{self, CONNECTIONS_MAX, Inputs, PredictError, leaves_to_chance};
+use crate::report::quantity;
+use bentpipe_apps::Direction;
+use bentpipe_link::config::LinkConfig;
+use bentpipe_link::stack::TcpConfig;
+use bentpipe_link::units::{BitRate, DataSize};
+use bentpipe_sim::model::asymmetry;
+use bentpipe_sim::network::NetworkError;
+use candidates::{Candidate, Way};
+use measure::{Times, Transfer};
+use serde::Serialize;
+
+/// What to tune for.
+#[derive(Clone, Debug)]
+pub struct Question<'a> {
+    /// The link's name, for the answer.
+    pub name: &'a str,
+    /// The link, hub on one side and terminal, which connects, on the other.
+    pub link: &'a LinkConfig,
+    /// Both hosts as they are now.
+    pub tcp: &'a TcpConfig,
+    /// Which ways data goes.
+    pub directions: Vec<Direction>,
+    /// Sizes of transfers; none: three that suit the link.
+    pub sizes: Vec<DataSize>,
+    /// Connections that share a transfer.
+    pub connections: u32,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum TuneError {
+    /// The models refuse the question.
+    #[error(transparent)]
+    Question(#[from] PredictError),
+    /// A transfer that the simulator would carry for too long.
+    #[error("a transfer of {size} is too long to simulate many times; allowed: up to {most}")]
+    TooLong {
+        /// What was asked for.
+        size: DataSize,
+        /// The longest.
+        most: DataSize,
+    },
+    /// Too many sizes.
+    #[error("{0} sizes; allowed: 1 to {SIZES_MAX}")]
+    Sizes(usize),
+    /// The simulator cannot run these hosts.
+    #[error("cannot simulate the hosts: {0}")]
+    Network(#[from] NetworkError),
+}
+
+/// The answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tuning {
+    /// The link's name.
+    pub link: String,
+    /// The hosts' preset.
+    pub tcp: String,
+    /// Connections that share a transfer.
+    pub connections: u32,
+    /// What the closed forms were given, by direction.
+    pub ways: Vec<WayInputs>,
+    /// Every setting that was tried, the recommended ones first.
+    pub settings: Vec<Setting>,
+    /// Lines for Linux that set what is recommended.
+    pub commands: Vec<Command>,
+    /// What would help, or is often advised, and has no command.
+    pub linux_cannot: Vec<String>,
+    /// Packet sizes; empty where neither errors nor a thin line ask for small ones.
+    pub mtu: Vec<MtuRow>,
+    /// A dial-up link's set-up.
+    pub set_up: Option<SetUp>,
+    /// The gain: simulated times.
+    pub predicted: Vec<Predicted>,
+    /// The same, measured; filled by [`verify`](Self::verify).
+    pub verified: Option<Vec<Verified>>,
+    /// What is to be said besides.
+    pub notes: Vec<String>,
+    #[serde(skip)]
+    hosts: (Hosts, Hosts),
+    #[serde(skip)]
+    atoms: Vec<Atom>,
+}
+
+/// The inputs of one direction.
+#[derive(Clone, Debug, Serialize)]
+pub struct WayInputs {
+    /// `download` or `upload`.
+    pub direction: &'static str,
+    /// As `bentpipe predict` has them.
+    #[serde(flatten)]
+    pub inputs: Inputs,
+    /// Application bits a second for which the way back carries acknowledgements, where that is less than the link's.
+    pub acknowledged_bps: Option<u64>,
+}
+
+/// A setting and what became of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Its values, each at its host; of those tried the best.
+    pub values: Vec<Atom>,
+    /// The ways of data that it is for.
+    pub directions: Vec<&'static str>,
+    /// The closed form behind it.
+    pub why: String,
+    /// Where the advice is from.
+    pub source: &'static str,
+    /// Time with it ÷ time without it: beside all that is recommended, or, for what is not, where it was tried.
+    pub effects: Vec<Effect>,
+}
+
+/// What the simulator says of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Faster somewhere and slower nowhere.
+    Recommended,
+    /// Faster somewhere and slower nowhere, but Linux has no command for it.
+    NoCommand,
+    /// Faster nowhere.
+    NoGain,
+    /// Slower somewhere.
+    Loss,
+}
+
+/// What a setting does to one transfer.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Effect {
+    /// `download` or `upload`.
+    pub direction: &'static str,
+    /// Application bytes.
+    pub bytes: u64,
+    /// On a connection that was idle.
+    pub after_idle: bool,
+    /// Time with the setting ÷ without.
+    #[serde(flatten)]
+    pub ratio: Ratio,
+}
+
+/// Simulated times of one transfer.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Predicted {
+    /// `download` or `upload`.
+    pub direction: &'static str,
+    /// Application bytes.
+    pub bytes: u64,
+    /// On a connection that was idle.
+    pub after_idle: bool,
+    /// Both hosts as they are now.
+    pub before: Summary,
+    /// Only the terminal with what is recommended.
+    pub terminal_only: Summary,
+    /// Only the hub.
+    pub hub_only: Summary,
+    /// Both.
+    pub after: Summary,
+}
+
+/// Most sizes of a question.
+pub const SIZES_MAX: usize = 8;
+/// Segments that one run may carry.
+const SEGMENTS_MAX: u64 = 400_000;
+/// Segments that the runs of one transfer may carry together.
+const SEGMENTS_ALL_MAX: u64 = 120_000;
+/// Runs of a link on which something is left to chance. Odd, so that one of them is the median.
+const RUNS: u64 = 15;
+/// Sizes to choose from, and how long the largest of them may take at the link's rate, in seconds.
+const SIZES: [u64; 5] = [10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+const SIZE_SECONDS_MAX: f64 = 150.0;
+const SIZES_USUAL: usize = 3;
+/// A better value of the same setting is better by this much, or the earlier one is taken.
+const BETTER: f64 = 0.99;
+
+fn name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Download => "download",
+        Direction::Upload => "upload",
+    }
+}
+
+/// Tunes both hosts.
+pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
+    let Question { name: link_name, link, tcp, connections, .. } = question;
+    let ways = ways(question)?;
+    let bench = Bench::new(question, &ways)?;
+    let before = Hosts::alike(tcp);
+    let mut run = Run { bench, before: before.clone(), kept: Vec::new(), known: Vec::new() };
+    let mut settings = Vec::new();
+    for candidate in candidates::candidates(link, &before, &ways, *connections) {
+        settings.extend(run.try_candidate(candidate)?);
+    }
+    settings.extend(run.review()?);
+    let mut atoms = run.atoms(None);
+    let round_trip = ways.iter().map(|way| way.inputs.rtt_seconds).fold(0.0, f64::max);
+    let set_up = circuit::set_up(link, &before, round_trip);
+    atoms.extend(set_up.as_ref().and_then(circuit::atom));
+    let Some(after) = before.with(&atoms) else {
+        unreachable!("each setting was simulated beside the others");
+    };
+    settings.sort_by_key(|setting: &Setting| setting.verdict);
+    let predicted = run.predict(&after, &settings)?;
+    let largest = |direction| run.bench.transfer(direction, run.bench.sizes.last().copied().unwrap_or(1), false);
+    let mtu = mtu::table(&run.bench.link, &before.with(&without_mtu(&atoms)).unwrap_or(before.clone()), &ways, largest, run.bench.runs(run.bench.sizes.last().copied().unwrap_or(1)))?;
+    let inputs: Vec<WayInputs> = ways.iter().map(|way| way_inputs(link, way)).collect();
+    let linux_cannot = linux_cannot(&inputs, &settings, set_up.as_ref(), &atoms);
+    let notes = notes(link, tcp, &predicted, set_up.as_ref(), &settings);
+    Ok(Tuning {
+        link: (*link_name).to_owned(),
+        tcp: tcp.preset.clone().unwrap_or_else(|| "linux".to_owned()),
+        connections: *connections,
+        ways: inputs,
+        settings,
+        commands: commands::commands(&atoms),
+        linux_cannot,
+        mtu,
+        set_up,
+        predicted,
+        verified: None,
+        notes,
+        hosts: (before, after),
+        atoms,
+    })
+}
+
+impl Tuning {
+    /// Settings for which Linux's usual limits are enough.
+    #[must_use]
+    pub fn is_allowed_anyway(atom: &Atom) -> bool {
+        commands::is_allowed_anyway(atom)
+    }
+
+    /// The answer as pretty JSON with a final newline.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        let mut text = serde_json::to_string_pretty(self)?;
+        text.push('\n');
+        Ok(text)
+    }
+}
+
+fn without_mtu(atoms: &[Atom]) -> Vec<Atom> {
+    atoms.iter().filter(|atom| atom.key != "mtu").cloned().collect()
+}
+
+fn ways(question: &Question<'_>) -> Result<Vec<Way>, PredictError> {
+    let bytes = question.sizes.first().copied().unwrap_or(DataSize::from_bytes(1_000_000));
+    let one = |direction: &Direction| {
+        let asked = predict::Question {
+            name: question.name,
+            link: question.link,
+            tcp: question.tcp,
+            direction: *direction,
+            bytes,
+            loss: None,
+            connections: question.connections,
+        };
+        Ok(Way { direction: *direction, inputs: predict::predict(&asked)?.inputs })
+    };
+    question.directions.iter().map(one).collect()
+}
+
+fn way_inputs(link: &LinkConfig, way: &Way) -> WayInputs {
+    let back = match way.direction {
+        Direction::Download => &link.back,
+        Direction::Upload => &link.forward,
+    };
+    let segment = DataSize::from_bytes(way.inputs.segment_bytes);
+    let limit = asymmetry::forward_limit(
+        predict::total_rate(back),
+        way.inputs.ack_bits,
+        segment,
+        way.inputs.segments_per_ack,
+    );
+    let limits = limit < BitRate::from_bps(way.inputs.payload_rate_bps);
+    WayInputs { direction: name(way.direction), inputs: way.inputs.clone(), acknowledged_bps: limits.then_some(limit.bps) }
+}
+
+/// What is simulated.
+struct Bench {
+    /// Without its set-up, which comes before everything.
+    link: LinkConfig,
+    directions: Vec<Direction>,
+    sizes: Vec<u64>,
+    connections: u32,
+    segment: u64,
+    chance: bool,
+}
+
+impl Bench {
+    fn new(question: &Question<'_>, ways: &[Way]) -> Result<Bench, TuneError> {
+        let mut link = question.link.clone();
+        link.circuit = None;
+        let segment = ways.iter().map(|way| way.inputs.segment_bytes).min().unwrap_or(1).max(1);
+        let most = SEGMENTS_MAX.saturating_mul(segment);
+        if question.sizes.len() > SIZES_MAX {
+            return Err(TuneError::Sizes(question.sizes.len()));
+        }
+        for size in &question.sizes {
+            if size.bytes == 0 {
+                return Err(PredictError::NoBytes.into());
+            }
+            if size.bytes > most {
+                return Err(TuneError::TooLong { size: *size, most: DataSize::from_bytes(most) });
+            }
+        }
+        if !(1..=CONNECTIONS_MAX).contains(&question.connections) {
+            return Err(PredictError::Connections(question.connections).into());
+        }
+        let mut sizes: Vec<u64> = question.sizes.iter().map(|size| size.bytes).collect();
+        if sizes.is_empty() {
+            let slowest = ways.iter().map(|way| way.inputs.payload_rate_bps).min().unwrap_or(1);
+            let fits = |size: &u64| *size as f64 * 8.0 / slowest as f64 <= SIZE_SECONDS_MAX && *size <= most;
+            sizes = SIZES.into_iter().filter(fits).collect();
+            let first = sizes.len().saturating_sub(SIZES_USUAL);
+            sizes.drain(..first);
+            if sizes.is_empty() {
+                sizes.push(SIZES[0]);
+            }
+        }
+        sizes.sort_unstable();
+        sizes.dedup();
+        let chance = leaves_to_chance(&link);
+        let (directions, connections) = (question.directions.clone(), question.connections);
+        Ok(Bench { link, directions, sizes, connections, segment, chance })
+    }
+
+    fn transfer(&self, direction: Direction, bytes: u64, after_idle: bool) -> Transfer {
+        Transfer { direction, bytes, connections: self.connections, after_idle }
+    }
+
+    /// What a setting for these directions is judged by.
+    fn transfers(&self, directions: &[Direction], after_idle: bool) -> Vec<Transfer> {
+        let sizes: &[u64] = if after_idle { &self.sizes[self.sizes.len() / 2..=self.sizes.len() / 2] } else { &self.sizes };
+        let used = self.directions.iter().filter(|direction| directions.contains(direction));
+        used.flat_map(|direction| sizes.iter().map(|bytes| self.transfer(*direction, *bytes, after_idle))).collect()
+    }
+
+    /// How often a transfer is run.
+    fn runs(&self, bytes: u64) -> u64 {
+        if !self.chance {
+            return 1;
+        }
+        let segments = bytes / self.segment + 1;
+        (SEGMENTS_ALL_MAX / segments).clamp(3, RUNS).saturating_sub(1) | 1
+    }
+}
+
+/// What was decided so far.
+struct Run {
+    bench: Bench,
+    before: Hosts,
+    kept: Vec<(Candidate, Vec<Atom>)>,
+    /// What was simulated already.
+    known: Vec<(Hosts, Transfer, Times)>,
+}
+
+impl Run {
+    /// The settings kept, all or all but one.
+    fn atoms(&self, without: Option<usize>) -> Vec<Atom> {
+        let kept = self.kept.iter().enumerate().filter(|(i, _)| Some(*i) != without);
+        kept.flat_map(|(_, (_, atoms))| atoms.iter().cloned()).collect()
+    }
+
+    fn times(&mut self, hosts: &Hosts, transfer: &Transfer) -> Result<Times, NetworkError> {
+        if let Some((.., times)) = self.known.iter().find(|(h, t, _)| h == hosts && t == transfer) {
+            return Ok(times.clone());
+        }
+        let times = measure::times(&self.bench.link, hosts, transfer, self.bench.runs(transfer.bytes))?;
+        self.known.push((hosts.clone(), *transfer, times.clone()));
+        Ok(times)
+    }
+
+    fn effects(&mut self, with: &Hosts, without: &Hosts, candidate: &Candidate) -> Result<Vec<Effect>, NetworkError> {
+        let transfers = self.bench.transfers(&candidate.directions, candidate.after_idle);
+        let mut effects = Vec::new();
+        for transfer in transfers {
+            let ratio = Ratio::of(&self.times(with, &transfer)?, &self.times(without, &transfer)?);
+            let Transfer { direction, bytes, after_idle, .. } = transfer;
+            effects.push(Effect { direction: name(direction), bytes, after_idle, ratio });
+        }
+        Ok(effects)
+    }
+
+    /// Tries every value beside what is kept; keeps the best if it gains. A candidate that is not kept is told.
+    fn try_candidate(&mut self, candidate: Candidate) -> Result<Option<Setting>, NetworkError> {
+        let Some(without) = self.before.with(&self.atoms(None)) else { return Ok(None) };
+        let mut best: Option<(Verdict, f64, Vec<Atom>, Vec<Effect>)> = None;
+        for atoms in &candidate.values {
+            let all = [self.atoms(None), atoms.clone()].concat();
+            let Some(with) = self.before.with(&all) else { continue };
+            let effects = self.effects(&with, &without, &candidate)?;
+            let verdict = verdict(&effects);
+            let mean = mean(&effects);
+            let better = best.as_ref().is_none_or(|(known, least, ..)| {
+                verdict < *known || (verdict == *known && mean < least * BETTER)
+            });
+            if better {
+                best = Some((verdict, mean, atoms.clone(), effects));
+            }
+        }
+        let Some((verdict, _, atoms, effects)) = best else { return Ok(None) };
+        if verdict == Verdict::Recommended && candidate.command {
+            self.kept.push((candidate, atoms));
+            return Ok(None);
+        }
+        let verdict = if verdict == Verdict::Recommended { Verdict::NoCommand } else { verdict };
+        Ok(Some(setting(&candidate, verdict, atoms, effects)))
+    }
+
+    /// Looks at each setting kept beside all others: one that no longer gains is given up.
+    fn review(&mut self) -> Result<Vec<Setting>, NetworkError> {
+        let mut settings = Vec::new();
+        for number in (0..self.kept.len()).rev() {
+            let (with, without) = (self.before.with(&self.atoms(None)), self.before.with(&self.atoms(Some(number))));
+            let (Some(with), Some(without)) = (with, without) else { continue };
+            let candidate = self.kept[number].0.clone();
+            let effects = self.effects(&with, &without, &candidate)?;
+            let verdict = verdict(&effects);
+            if verdict != Verdict::Recommended {
+                let (candidate, atoms) = self.kept.remove(number);
+                settings.push(setting(&candidate, verdict, atoms, effects));
+            }
+        }
+        // What is left, beside all that is left.
+        for number in 0..self.kept.len() {
+            let (with, without) = (self.before.with(&self.atoms(None)), self.before.with(&self.atoms(Some(number))));
+            let (candidate, atoms) = self.kept[number].clone();
+            let effects = match (with, without) {
+                (Some(with), Some(without)) => self.effects(&with, &without, &candidate)?,
+                // Another setting cannot be without it.
+                _ => Vec::new(),
+            };
+            settings.push(setting(&candidate, Verdict::Recommended, atoms, effects));
+        }
+        Ok(settings)
+    }
+
+    fn predict(&mut self, after: &Hosts, settings: &[Setting]) -> Result<Vec<Predicted>, NetworkError> {
+        let directions = self.bench.directions.clone();
+        let mut transfers = self.bench.transfers(&directions, false);
+        let idle = settings.iter().any(|s| s.verdict == Verdict::Recommended && s.effects.iter().any(|e| e.after_idle));
+        if idle {
+            transfers.extend(self.bench.transfers(&directions, true));
+        }
+        let before = self.before.clone();
+        let cases = [
+            before.clone(),
+            before.with_side_of(Side::Terminal, after),
+            before.with_side_of(Side::Hub, after),
+            after.clone(),
+        ];
+        let mut rows = Vec::new();
+        for transfer in transfers {
+            let mut summaries = Vec::new();
+            for hosts in &cases {
+                summaries.push(self.times(hosts, &transfer)?.summary());
+            }
+            let [before, terminal_only, hub_only, after] = summaries[..] else { continue };
+            let Transfer { direction, bytes, after_idle, .. } = transfer;
+            rows.push(Predicted { direction: name(direction), bytes, after_idle, before, terminal_only, hub_only, after });
+        }
+        Ok(rows)
+    }
+}
+
+fn setting(candidate: &Candidate, verdict: Verdict, values: Vec<Atom>, effects: Vec<Effect>) -> Setting {
+    Setting {
+        name: candidate.setting,
+        verdict,
+        values,
+        directions: candidate.directions.iter().map(|direction| name(*direction)).collect(),
+        why: candidate.why.clone(),
+        source: candidate.source,
+        effects,
+    }
+}
+
+fn verdict(effects: &[Effect]) -> Verdict {
+    if effects.iter().any(|effect| effect.ratio.is_loss()) {
+        Verdict::Loss
+    } else if effects.iter().any(|effect| effect.ratio.is_gain()) {
+        Verdict::Recommended
+    } else {
+        Verdict::NoGain
+    }
+}
+
+/// The geometric mean of what a setting does.
+fn mean(effects: &[Effect]) -> f64 {
+    let logs: f64 = effects.iter().map(|effect| effect.ratio.ratio.ln()).sum();
+    (logs / effects.len().max(1) as f64).exp()
+}
+
+/// Linux's first retransmission time-out, in seconds (RFC 6298 §2.1).
+const FIRST_TIME_OUT: f64 = 1.0;
+
+fn linux_cannot(ways: &[WayInputs], settings: &[Setting], set_up: Option<&SetUp>, atoms: &[Atom]) -> Vec<String> {
+    let text = |value: String| value.replace('\u{a0}', " ");
+    let mut cannot = Vec::new();
+    let round_trip = ways.iter().map(|way| way.inputs.rtt_seconds).fold(0.0, f64::max);
+    let why = match set_up {
+        Some(set_up) => Some(format!(
+            "the set-up takes {} and the terminal sends {} SYNs before an answer can come",
+            text(quantity::seconds(set_up.seconds)),
+            set_up.syns
+        )),
+        None if round_trip > FIRST_TIME_OUT => {
+            Some(format!("a round trip takes {}, so every SYN is sent again", text(quantity::seconds(round_trip))))
+        }
+        None => None,
+    };
+    cannot.extend(why.map(|why| {
+        format!("The first retransmission time-out is 1 s (RFC 6298 §2.1): {why}. CG-1 had set it to 5 s.")
+    }));
+    for way in ways {
+        if let Some(limit) = way.acknowledged_bps {
+            cannot.push(format!(
+                "An acknowledgement for more than two segments: the way back carries those for {} of a {} at {} (RFC 3449 \
+                 §2, §4.1). What reaches the sender then stands for more segments, in bursts; a gateway can thin them out.",
+                text(quantity::rate(limit as f64)),
+                way.direction,
+                text(quantity::rate(way.inputs.payload_rate_bps as f64))
+            ));
+        }
+    }
+    if atoms.iter().any(|atom| ["receive_window", "send_buffer"].contains(&atom.key)) {
+        cannot.push(
+            "An exact window: tcp_rmem and tcp_wmem say how far Linux may go; it grows towards that as the transfer needs \
+             it."
+                .to_owned(),
+        );
+    }
+    if settings.iter().any(|s| s.verdict == Verdict::NoCommand && s.values.iter().any(|atom| atom.key == "hystart")) {
+        cannot.push(
+            "HyStart for one host of a link: /sys/module/tcp_cubic/parameters/hystart is one switch for the whole machine."
+                .to_owned(),
+        );
+    }
+    cannot
+}
+
+fn notes(link: &LinkConfig, tcp: &TcpConfig, predicted: &[Predicted], set_up: Option<&SetUp>, settings: &[Setting]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if tcp.preset.as_deref().is_some_and(|preset| !preset.starts_with("linux")) {
+        notes.push(
+            "The commands are for Linux; on another system set the same values. What the preset leaves open is simulated \
+             as Linux does it."
+                .to_owned(),
+        );
+    }
+    if set_up.is_some() {
+        notes.push("All times leave the circuit's set-up out; it comes before the first of them.".to_owned());
+    }
+    if link.forward.medium.outages.len() + link.back.medium.outages.len() > 0 {
+        notes.push("The link has outages; times depend on when a transfer starts, here at 0 s.".to_owned());
+    }
+    let bbr = |setting: &Setting| {
+        setting.verdict == Verdict::Recommended && setting.values.iter().any(|a| a.value.as_str() == Some("bbr"))
+    };
+    if settings.iter().any(bbr) {
+        notes.push(
+            "BBR needs the kernel's module tcp_bbr (net.ipv4.tcp_available_congestion_control lists it), and takes more than \
+             its share of a queue from connections that are not BBR."
+                .to_owned(),
+        );
+    }
+    for row in predicted {
+        if let (Some(before), Some(after)) = (row.before.seconds, row.after.seconds)
+            && after > before * 1.02
+        {
+            notes.push(format!(
+                "All settings together make the {} of {} slower.",
+                row.direction,
+                quantity::bytes(row.bytes as f64).replace('\u{a0}', " ")
+            ));
+        }
+    }
+    notes
+}

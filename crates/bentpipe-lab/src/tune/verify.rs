@@ -1,0 +1,246 @@
+//! The gain measured: real namespaces and kernels, the hosts as they are now and with the printed commands run in them.
+
+use super::hosts::{Atom, Hosts, Side};
+use super::measure::Summary;
+use super::{Tuning, commands};
+use crate::live::{self, LiveError, LiveOptions};
+use crate::record::{CaseRecord, WorkloadRecord};
+use crate::scenario::Scenario;
+use bentpipe_host::namespace::Privilege;
+use bentpipe_link::problem::Problem;
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use toml::{Table, Value};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct VerifyQuestion<'a> {
+    /// The link as a scenario names it: of the catalogue, or a file.
+    pub kind: &'a str,
+    /// Overrides of the link, as `--set` takes them.
+    pub set: &'a [String],
+    /// The rights the process has.
+    pub privilege: Privilege,
+    /// Transfers predicted to take longer than this many seconds before tuning are left out, unless none is shorter.
+    pub seconds_max: f64,
+}
+
+/// A transfer measured, beside what was predicted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verified {
+    /// `download` or `upload`.
+    pub direction: &'static str,
+    /// Application bytes.
+    pub bytes: u64,
+    /// Both hosts as they are now.
+    pub before: Measured,
+    /// With the commands run.
+    pub after: Measured,
+}
+
+/// Live runs of one transfer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// What was predicted.
+    pub predicted: Option<f64>,
+    /// What was measured, in seconds, one a run; absent for a transfer that did not finish.
+    pub seconds: Vec<Option<f64>>,
+    /// Why runs do not count: the emulator was late.
+    pub invalid: Vec<String>,
+}
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// The hosts ask for what a live run cannot do.
+    #[error(transparent)]
+    Scenario(#[from] Problem),
+    /// The run could not start.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    /// A printed command failed.
+    #[error("at the {host} a command failed with status {status}: {errors}")]
+    Command {
+        /// The host.
+        host: &'static str,
+        /// Its exit status.
+        status: i32,
+        /// What it printed.
+        errors: String,
+    },
+    /// The transfers began before the commands were through.
+    #[error("the commands took longer than the transfer waited for them; the machine is too busy")]
+    Busy,
+    /// The user ended it.
+    #[error("ended by a signal")]
+    Interrupted,
+}
+
+/// Live runs of a link on which something is left to chance.
+const RUNS_CHANCE: u64 = 3;
+/// When transfers start: the commands are through by then.
+const START: &str = "2 s";
+const TRANSFER: &str = "transfer";
+
+impl Tuning {
+    /// Measures the predicted transfers live, before and after. `progress` is told what is measured next.
+    pub fn verify(
+        &mut self,
+        question: &VerifyQuestion<'_>,
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(), VerifyError> {
+        let fits = |row: &super::Predicted| {
+            !row.after_idle && row.before.seconds.is_some_and(|seconds| seconds <= question.seconds_max)
+        };
+        let mut rows: Vec<super::Predicted> = self.predicted.iter().filter(|row| fits(row)).copied().collect();
+        if rows.is_empty() {
+            rows.extend(self.predicted.iter().filter(|row| !row.after_idle).take(1));
+        }
+        let mut verified = Vec::new();
+        for row in rows {
+            let mut measure = |tuned: bool, predicted: &Summary| {
+                let mut measured = Measured { predicted: predicted.seconds, seconds: Vec::new(), invalid: Vec::new() };
+                let runs = if predicted.runs > 1 { RUNS_CHANCE } else { 1 };
+                for seed in 1..=runs {
+                    let state = if tuned { "tuned" } else { "as it is" };
+                    progress(&format!("{} of {} bytes, {state}, run {seed} of {runs}", row.direction, row.bytes));
+                    self.measure(question, &row, tuned, seed, stop, &mut measured)?;
+                }
+                Ok::<Measured, VerifyError>(measured)
+            };
+            let before = measure(false, &row.before)?;
+            let after = measure(true, &row.after)?;
+            verified.push(Verified { direction: row.direction, bytes: row.bytes, before, after });
+        }
+        self.verified = Some(verified);
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        question: &VerifyQuestion<'_>,
+        row: &super::Predicted,
+        tuned: bool,
+        seed: u64,
+        stop: &AtomicBool,
+        into: &mut Measured,
+    ) -> Result<(), VerifyError> {
+        let atoms: &[Atom] = if tuned { &self.atoms } else { &[] };
+        let text = scenario(question.kind, &self.hosts.0, atoms, row, self.connections, seed);
+        let mut overrides: Vec<String> = question.set.iter().map(|set| format!("links.link.{}", set.trim())).collect();
+        if self.set_up.is_some() {
+            overrides.push("links.link.circuit.stages=[]".to_owned());
+        }
+        // Beside no file: a link's path counts from here.
+        let scenario = Scenario::parse("tune", &text, &overrides)?;
+        let options = LiveOptions { privilege: question.privilege, capture_directory: None };
+        let record = live::run(&scenario, &options, stop, &mut |_| {})?;
+        if stop.load(Ordering::Relaxed) {
+            return Err(VerifyError::Interrupted);
+        }
+        let Some(case) = record.cases.first() else { return Err(VerifyError::Interrupted) };
+        check_commands(case)?;
+        if !case.validity.valid {
+            into.invalid.extend(case.validity.reasons.iter().cloned());
+        }
+        let transfers = case.workloads.iter().filter(|workload| workload.name.starts_with(TRANSFER));
+        let took = transfers.map(completion).reduce(|a, b| a.zip(b).map(|(a, b)| f64::max(a, b))).flatten();
+        into.seconds.push(took);
+        Ok(())
+    }
+}
+
+fn completion(workload: &WorkloadRecord) -> Option<f64> {
+    workload.measurements.iter().find(|m| m.name == "completion_time").map(|m| m.value)
+}
+
+fn check_commands(case: &CaseRecord) -> Result<(), VerifyError> {
+    let first = case.workloads.iter().filter(|w| w.name.starts_with(TRANSFER)).map(|w| w.start).fold(f64::MAX, f64::min);
+    for side in Side::BOTH {
+        let Some(workload) = case.workloads.iter().find(|workload| workload.name == side.name()) else { continue };
+        if let Some(command) = &workload.command
+            && command.exit != Some(0)
+        {
+            let (status, errors) = (command.exit.unwrap_or(-1), command.stderr.trim().to_owned());
+            return Err(VerifyError::Command { host: side.name(), status, errors });
+        }
+        if workload.end.is_none_or(|end| end > first) {
+            return Err(VerifyError::Busy);
+        }
+    }
+    Ok(())
+}
+
+/// The scenario of one transfer: the hosts as they are, the commands, and then the transfer.
+fn scenario(kind: &str, before: &Hosts, atoms: &[Atom], row: &super::Predicted, connections: u32, seed: u64) -> String {
+    let table = |pairs: Vec<(&str, Value)>| {
+        Value::Table(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Table>())
+    };
+    let text = |text: &str| Value::String(text.to_owned());
+    let sites = Side::BOTH.map(|side| text(side.name())).to_vec();
+    let link = table(vec![("kind", text(kind)), ("between", Value::Array(sites))]);
+    let hosts = Side::BOTH.map(|side| (side.name(), table(vec![("tcp", Value::Table(settings(before, atoms, side)))])));
+    let mut workloads: Vec<Value> = Side::BOTH
+        .into_iter()
+        .map(|side| {
+            table(vec![
+                ("name", text(side.name())),
+                ("app", text("command")),
+                ("client", text(side.name())),
+                ("command", text(&script(before, atoms, side))),
+            ])
+        })
+        .collect();
+    for number in 0..u64::from(connections) {
+        let connections = u64::from(connections);
+        let bytes = row.bytes / connections + u64::from(number < row.bytes % connections);
+        if bytes == 0 {
+            continue;
+        }
+        workloads.push(table(vec![
+            ("name", text(&format!("{TRANSFER} {number}"))),
+            ("app", text("bulk")),
+            ("client", text(Side::Terminal.name())),
+            ("server", text(Side::Hub.name())),
+            ("direction", text(row.direction)),
+            ("bytes", text(&format!("{bytes} B"))),
+            ("start", text(START)),
+        ]));
+    }
+    let whole = table(vec![
+        ("title", text("tune")),
+        ("seed", Value::Integer(i64::try_from(seed).unwrap_or(1))),
+        ("links", table(vec![("link", link)])),
+        ("hosts", table(hosts.to_vec())),
+        ("workloads", Value::Array(workloads)),
+    ]);
+    whole.as_table().map_or_else(String::new, Table::to_string)
+}
+
+/// A host as it is now, but for windows that the commands open: the emulator would hold those whatever the kernel does.
+fn settings(before: &Hosts, atoms: &[Atom], side: Side) -> Table {
+    let mut settings = Table::try_from(before.of(side)).unwrap_or_default();
+    let changed = |key: &str| atoms.iter().any(|atom| atom.host == side && atom.key == key);
+    // A preset would bring its window back; all that it says is spelt out.
+    settings.remove("preset");
+    for key in ["receive_window", "send_buffer"] {
+        if changed(key) {
+            settings.remove(key);
+        }
+    }
+    settings
+}
+
+/// The usual limits, so that machines whose kernels differ measure the same, and then the commands as printed.
+fn script(before: &Hosts, atoms: &[Atom], side: Side) -> String {
+    let now = settings(before, atoms, side);
+    let mut lines = vec!["set -e".to_owned(), "PATH=$PATH:/usr/sbin:/sbin".to_owned()];
+    let [receive, send] = commands::usual_limits();
+    let limits = [("receive_window", receive), ("send_buffer", send)];
+    lines.extend(limits.into_iter().filter(|(key, _)| !now.contains_key(*key)).map(|(_, line)| line));
+    // The only route here is the link's.
+    lines.push("ROUTE=$(ip -4 route show | head -n 1)".to_owned());
+    lines.extend(commands::commands(atoms).into_iter().filter(|c| c.host == side).map(|c| c.text));
+    lines.join("\n")
+}
