@@ -6,13 +6,14 @@
 
 use crate::emulation::Emulation;
 use crate::internet::InternetError;
+use crate::sockets::bytes_unacknowledged;
 use crate::spawn::{CommandSpec, Output};
 use bentpipe_link::topology::{SEGMENT_PREFIX, network};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -181,22 +182,14 @@ fn carry(mut from: &TcpStream, mut to: &TcpStream) -> Option<io::Error> {
 
 /// Waits as long as the peer goes on acknowledging.
 fn wait_until_acknowledged(connection: &TcpStream) {
-    let mut left = bytes_unacknowledged(connection);
+    let mut left = bytes_unacknowledged(connection.as_fd());
     let mut waited = Duration::ZERO;
     while left > 0 && waited < PROGRESS_LIMIT {
         std::thread::sleep(PROGRESS_INTERVAL);
-        let now = bytes_unacknowledged(connection);
+        let now = bytes_unacknowledged(connection.as_fd());
         waited = if now < left { Duration::ZERO } else { waited + PROGRESS_INTERVAL };
         left = now;
     }
-}
-
-/// SIOCOUTQ of tcp(7): 0 for a connection that is gone.
-fn bytes_unacknowledged(connection: &TcpStream) -> libc::c_int {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the request writes one int.
-    let result = unsafe { libc::ioctl(connection.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    if result < 0 { 0 } else { bytes }
 }
 
 /// When its last descriptor closes, the connection ends with a reset.

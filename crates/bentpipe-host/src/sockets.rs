@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -44,6 +44,8 @@ pub(crate) struct Entry {
     pub changed: bool,
     /// Of an answered request: its client and its server.
     pub answers: Option<(SocketAddr, SocketAddr)>,
+    /// Of a connection made in a client's name: that name and its server.
+    pub asked: Option<(SocketAddr, SocketAddr)>,
 }
 
 impl ProgramSockets {
@@ -91,7 +93,7 @@ impl SocketsView<'_> {
     pub(crate) fn reserve(&mut self) -> SocketId {
         let id = SocketId(self.own.next);
         self.own.next = self.own.next.wrapping_add(1);
-        let entry = Entry { socket: None, error: None, connected: false, changed: false, answers: None };
+        let entry = Entry { socket: None, error: None, connected: false, changed: false, answers: None, asked: None };
         self.own.open.insert(id, entry);
         id
     }
@@ -122,7 +124,7 @@ impl SocketsView<'_> {
         if let Some(entry) = self.own.open.remove(&socket)
             && let Some(site) = &mut self.own.site
         {
-            site.closed(socket, entry.answers);
+            site.closed(socket, entry.answers, entry.asked);
         }
     }
 
@@ -189,6 +191,14 @@ impl Entry {
             _ => Some(*self.error.get_or_insert(error_of(error))),
         }
     }
+}
+
+/// Bytes that the peer has not acknowledged (`SIOCOUTQ` of tcp(7)): 0 for a connection that is gone.
+pub(crate) fn bytes_unacknowledged(connection: BorrowedFd<'_>) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one int.
+    let result = unsafe { libc::ioctl(connection.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result < 0 { 0 } else { u64::try_from(bytes).unwrap_or(0) }
 }
 
 pub(crate) fn error_of(error: &io::Error) -> SocketError {

@@ -2,14 +2,15 @@
 
 use bentpipe_gateway::file::CaptureRules;
 use bentpipe_host::clock::Clock;
+use bentpipe_host::gateway::rights::lend;
 use bentpipe_host::gateway::{CaptureOptions, GatewayDriver};
-use bentpipe_host::namespace::{Namespace, Privilege, acquire_privilege, write_sysctl};
-use bentpipe_link::capture::{Capture, Refusal, Request};
+use bentpipe_host::namespace::{Namespace, acquire_privilege, write_sysctl};
+use bentpipe_link::capture::{Refusal, Request};
 use bentpipe_link::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
 use bentpipe_link::time::Instant;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::Duration;
@@ -90,7 +91,7 @@ impl Row {
         self.gateway
             .run(|| {
                 for command in ["nft list ruleset", "ip rule", "ip -6 rule", "ip route show table all"] {
-                    let output = Command::new("/bin/sh").args(["-c", command]).env("PATH", PATH).output()?;
+                    let output = lend(Command::new("/bin/sh").args(["-c", command]).env("PATH", PATH)).output()?;
                     text += &String::from_utf8_lossy(&output.stdout);
                 }
                 Ok(())
@@ -115,7 +116,7 @@ fn rules() -> CaptureRules {
 }
 
 fn ip(arguments: &str) -> io::Result<()> {
-    let output = Command::new("ip").args(arguments.split(' ')).env("PATH", PATH).output()?;
+    let output = lend(Command::new("ip").args(arguments.split(' ')).env("PATH", PATH)).output()?;
     match output.status.success() {
         true => Ok(()),
         false => Err(io::Error::other(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr)))),
@@ -130,6 +131,7 @@ struct Relay {
     changed: Vec<SocketId>,
     polls: u64,
     urgent: Vec<u8>,
+    classes: Vec<u8>,
 }
 
 struct Half {
@@ -147,6 +149,7 @@ impl Program for Relay {
                 sockets.capture().unwrap().refuse(request.id, Refusal::Bypassed);
                 continue;
             }
+            self.classes.push(request.traffic_class);
             let asked =
                 sockets.capture().unwrap().connect_as(Some(request.client), request.server, request.traffic_class);
             match asked {
@@ -254,18 +257,7 @@ fn refuse(sockets: &mut dyn Sockets, request: Request, error: SocketError) {
     sockets.capture().unwrap().refuse(request.id, how);
 }
 
-fn option(stream: &TcpStream, level: i32, name: i32) -> i32 {
-    let mut value = 0i32;
-    let mut length = 4;
-    let result = unsafe {
-        libc::getsockopt(stream.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
-    };
-    assert_eq!(result, 0);
-    value
-}
-
-/// One test, because a process gains the right to namespaces only while it has one thread; cargo gives each file a
-/// process. Its parts share the namespaces.
+/// A process gains the right to namespaces only while it has one thread, so this file has a main of its own.
 fn main() {
     let privilege = acquire_privilege().unwrap();
     eprintln!("as {privilege:?}");
@@ -281,7 +273,7 @@ fn main() {
         carries_urgent(&row, &gateway, address);
         lets_pass(&row, address);
     }
-    marks(&row);
+    marks(&row, &gateway);
     many(&row);
     idle_costs_nothing(&row, &gateway);
     let listener = row.listen(SERVER[0], 90);
@@ -298,7 +290,6 @@ fn main() {
     let after = row.listen(SERVER[0], 91);
     row.connect(SERVER[0], 91).unwrap();
     assert_eq!(after.accept().unwrap().1.ip().to_string(), CLIENT[0], "packets are forwarded again");
-    assert_ne!(privilege, Privilege::UserNamespace, "TODO");
 }
 
 fn keeps_every_byte_and_address(row: &Row, address: &str, client: &str) {
@@ -379,21 +370,37 @@ fn lets_pass(row: &Row, address: &str) {
     }
 }
 
-fn marks(row: &Row) {
+/// The DSCP of the SYN is on the server's side too, for both directions' sockets.
+fn marks(row: &Row, gateway: &GatewayDriver<Relay>) {
+    const EXPEDITED: u32 = 0xb8;
     let listener = row.listen(SERVER[0], 84);
-    let socket = row
-        .client
-        .run(|| {
-            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
-            socket.set_tos_v4(0xb8)?;
-            socket.connect(&format!("{}:84", SERVER[0]).parse::<SocketAddr>().unwrap().into())?;
-            Ok(socket)
-        })
-        .unwrap();
+    // The server keeps the SYN's header (TCP_SAVE_SYN).
+    let on = 1i32;
+    let result = unsafe {
+        libc::setsockopt(listener.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_SAVE_SYN, (&raw const on).cast(), 4)
+    };
+    assert_eq!(result, 0);
+    let connect = || {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.set_tos_v4(EXPEDITED)?;
+        socket.connect(&format!("{}:84", SERVER[0]).parse::<SocketAddr>().unwrap().into())?;
+        Ok(socket)
+    };
+    let _near = row.client.run(connect).unwrap();
     let far = listener.accept().unwrap().0;
-    // The traffic class that the SYN had at the server (IP_RECVTOS would show each packet's).
-    socket2::SockRef::from(&far).set_recv_tos_v4(true).unwrap();
-    let _ = (socket, option(&far, libc::IPPROTO_IP, libc::IP_TOS));
+    let mut header = [0u8; 120];
+    let mut length = header.len() as libc::socklen_t;
+    let result = unsafe {
+        libc::getsockopt(
+            far.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_SAVED_SYN,
+            header.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    assert_eq!((result, u32::from(header[1] & 0xfc)), (0, EXPEDITED));
+    assert_eq!(gateway.with(|relay| relay.classes.last().copied()).unwrap().unwrap() & 0xfc, EXPEDITED as u8);
 }
 
 fn many(row: &Row) {
@@ -429,7 +436,6 @@ fn many(row: &Row) {
         client.join().unwrap();
     }
     server.join().unwrap();
-    let _ = Ipv6Addr::UNSPECIFIED;
 }
 
 fn idle_costs_nothing(row: &Row, gateway: &GatewayDriver<Relay>) {

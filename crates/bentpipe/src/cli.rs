@@ -41,6 +41,12 @@ pub enum Command {
     Report(ReportArguments),
     /// Compare live runs with simulated ones, scenario by scenario
     Parity(ParityArguments),
+    /// Run one of the two gateways of a link, or make its key
+    Gateway {
+        /// Which one, or the key
+        #[command(subcommand)]
+        action: GatewayAction,
+    },
     /// Print a completion script
     Completions {
         /// The shell to complete in
@@ -52,6 +58,55 @@ pub enum Command {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         out: PathBuf,
     },
+}
+
+/// What to do with a gateway
+#[derive(Debug, Subcommand)]
+pub enum GatewayAction {
+    /// Run the gateway of the well-connected side, until a signal ends it
+    Hub(GatewayArguments),
+    /// Run the gateway of the remote side, until a signal ends it
+    Terminal(GatewayArguments),
+    /// Make a gateway's private key, or show the public one that belongs to it
+    Keys(KeysArguments),
+}
+
+/// Run a gateway
+///
+/// SIGTERM or SIGINT ends it once its connections have ended or the time for that is over, a second one at once; SIGHUP reads
+/// the link's rate from the file again. docs/gateway.md explains the file.
+#[derive(Debug, Args)]
+pub struct GatewayArguments {
+    /// The gateway's file
+    #[arg(value_name = "FILE.toml", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Only say whether the file is right
+    #[arg(long)]
+    pub check: bool,
+    /// How log lines look; they go to standard error
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log: LogFormat,
+}
+
+/// How log lines look
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// Make or show a key
+#[derive(Debug, Args)]
+#[command(after_help = "Prints the public key, which belongs into the other gateway's file as peer_key.")]
+pub struct KeysArguments {
+    /// Make a new private key in this file, which must not exist
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "show")]
+    pub out: Option<PathBuf>,
+    /// Show the public key of this private one
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub show: Option<PathBuf>,
 }
 
 /// What to do with the catalogue

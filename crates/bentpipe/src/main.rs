@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         cli::Command::Sweep(arguments) => command::sweep::run(arguments),
         cli::Command::Report(arguments) => command::report::run(&arguments),
         cli::Command::Parity(arguments) => command::parity::run(&arguments),
+        cli::Command::Gateway { action } => command::gateway::run(action),
         cli::Command::Completions { shell } => command::generate::completions(shell),
         cli::Command::Man { out } => command::generate::man(&out),
     };

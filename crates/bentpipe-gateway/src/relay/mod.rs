@@ -9,7 +9,7 @@ pub(crate) mod frame;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
 
-use crate::compression::{CONTEXT_BYTES, Trial};
+use crate::compression::{PACKER_BYTES, Trial, UNPACKER_BYTES};
 use crate::config::GatewayConfig;
 use crate::figures::Figures;
 use crate::notice::Notice;
@@ -76,9 +76,9 @@ pub(crate) struct Contexts {
 }
 
 impl Contexts {
-    /// Half of the memory for either direction.
+    /// As many for either direction.
     fn new(bytes: u64) -> Contexts {
-        Contexts { most: bytes / 2 / CONTEXT_BYTES, packers: 0, promised: 0 }
+        Contexts { most: bytes / (PACKER_BYTES + UNPACKER_BYTES), packers: 0, promised: 0 }
     }
 
     /// Whether the other side may be promised room to unpack; if so, it is taken.

@@ -10,7 +10,6 @@
 
 use super::netfilter::PacketLog;
 use crate::netlink::{Netlink, Rule};
-use crate::spawn::keep_capabilities;
 use bentpipe_gateway::file::{CaptureRules, Network};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
@@ -85,9 +84,7 @@ pub(crate) fn nft() -> Command {
     command.env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()));
     // A Ctrl-C at the terminal reaches only us.
     command.process_group(0);
-    let rights = super::rights::over_network();
-    // SAFETY: between fork and exec only system calls on plain numbers.
-    unsafe { command.pre_exec(move || keep_capabilities(rights)) };
+    super::rights::lend(&mut command);
     command
 }
 
@@ -109,7 +106,8 @@ impl Firewall {
     fn try_install(rules: &Rules) -> io::Result<Firewall> {
         let (output, said) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let mut command = nft();
-        command.arg("-i").stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said);
+        // It keeps a history of what it is told in a file at home.
+        command.arg("-i").env("HOME", "/nonexistent").stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said);
         let mut nft = command.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 io::Error::new(error.kind(), "the program nft is missing: install Debian's package nftables")
@@ -264,6 +262,12 @@ impl Rules<'_> {
         let ours = format!("socket transparent 1 meta mark set {mark:#x} accept");
         add(&format!("rule inet {table} in iifname != lo {NO_REQUEST} {ours}"));
         add(&format!("rule inet {table} in iifname != lo meta l4proto {{ icmp, ipv6-icmp }} {ours}"));
+        // Where a server on a network of this machine does not exist, the kernel says so to the client, in whose name we
+        // asked: we must hear it too.
+        add(&format!("chain inet {table} told {{ type filter hook output priority mangle; policy accept; }}"));
+        let hear = format!("limit rate 200/second log group {} queue-threshold 1", self.group);
+        add(&format!("rule inet {table} told icmp type destination-unreachable {hear}"));
+        add(&format!("rule inet {table} told icmpv6 type destination-unreachable {hear}"));
         if self.closed
             && let Some(capture) = self.capture
         {

@@ -2,6 +2,8 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW (linux/capability.h).
 const KEPT: [u32; 3] = [10, 12, 13];
@@ -22,9 +24,12 @@ impl Rights {
     }
 }
 
-/// The rights over the network that we have: what a program started from here needs to change it.
-pub(crate) fn over_network() -> u32 {
-    KEPT.iter().fold(0, |bits, cap| bits | crate::namespace::effective_capabilities() as u32 & (1 << cap))
+/// Lets a program that is started from here change this network, as far as we may ourselves.
+pub fn lend(command: &mut Command) -> &mut Command {
+    let effective = crate::namespace::effective_capabilities() as u32;
+    let lent = KEPT.iter().fold(0, |bits, cap| bits | effective & (1 << cap));
+    // SAFETY: between fork and exec only system calls on plain numbers.
+    unsafe { command.pre_exec(move || crate::spawn::keep_capabilities(lent)) }
 }
 
 /// Becomes `user` for good, keeping only the rights over the network that we have. For a process with one thread.

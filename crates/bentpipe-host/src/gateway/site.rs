@@ -5,8 +5,8 @@ use super::inject::Injector;
 use super::netfilter::{Counter, PacketLog};
 use super::resolver::Resolver;
 use super::rights::Rights;
-use super::syn::Syn;
-use crate::sockets::{SocketsView, error_of, new_socket, prepare_for_relay};
+use super::syn::{self, Syn};
+use crate::sockets::{SocketsView, bytes_unacknowledged, error_of, new_socket, prepare_for_relay};
 use bentpipe_gateway::file::CaptureRules;
 use bentpipe_link::capture::{Bypassed, Capture, Refusal, Request, RequestId};
 use bentpipe_link::socket::{Connection, SocketError, SocketId, Sockets};
@@ -57,6 +57,8 @@ pub(crate) struct CaptureSite {
     held: BTreeMap<Ends, Held>,
     by_request: BTreeMap<RequestId, Ends>,
     relayed: BTreeMap<Ends, SocketId>,
+    /// Connections that were made in a client's name, by that name and their server.
+    named: BTreeMap<Ends, SocketId>,
     caught: VecDeque<RequestId>,
     deadlines: BTreeSet<(Instant, Ends)>,
     requests: u64,
@@ -167,6 +169,7 @@ impl CaptureSite {
             held: BTreeMap::new(),
             by_request: BTreeMap::new(),
             relayed: BTreeMap::new(),
+            named: BTreeMap::new(),
             caught: VecDeque::new(),
             deadlines: BTreeSet::new(),
             requests: 0,
@@ -220,7 +223,10 @@ impl CaptureSite {
     }
 
     /// The program has closed a socket.
-    pub(crate) fn closed(&mut self, socket: SocketId, answers: Option<Ends>) {
+    pub(crate) fn closed(&mut self, socket: SocketId, answers: Option<Ends>, asked: Option<Ends>) {
+        if let Some(ends) = asked.filter(|ends| self.named.get(ends) == Some(&socket)) {
+            self.named.remove(&ends);
+        }
         if let Some(lookup) = self.lookups.remove(&socket) {
             self.lookup_deadlines.remove(&(lookup.until, socket));
         }
@@ -376,15 +382,25 @@ impl SocketsView<'_> {
     pub(crate) fn take_caught(&mut self) {
         let now = self.clock.now();
         let Some(site) = &mut self.own.site else { return };
-        let mut caught = Vec::new();
+        let (mut caught, mut unreachable) = (Vec::new(), Vec::new());
         for _ in 0..BATCHES_MAX {
             let Some(network) = &mut site.network else { return };
-            if !network.log.receive(|packet| caught.extend(Syn::parse(packet))) {
+            let more = network.log.receive(|packet| match Syn::parse(packet) {
+                Some(syn) => caught.push(syn),
+                None => unreachable.extend(syn::unreachable_ends(packet)),
+            });
+            if !more {
                 break;
             }
         }
         for syn in caught {
             site.take(syn, now);
+        }
+        let gone: Vec<SocketId> = unreachable.iter().filter_map(|ends| site.named.get(ends).copied()).collect();
+        for id in gone {
+            if self.connection(id) == Ok(Connection::Opening) {
+                self.fail(id, SocketError::Unreachable);
+            }
         }
     }
 
@@ -397,7 +413,7 @@ impl SocketsView<'_> {
         for listener in site.network.iter().flat_map(Network::listeners) {
             loop {
                 match listener.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
-                    Ok((socket, _)) => accepted.push(socket),
+                    Ok(taken) => accepted.push(taken),
                     Err(error) if matches!(error.raw_os_error(), Some(libc::ECONNABORTED | libc::EINTR)) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => {
@@ -410,13 +426,14 @@ impl SocketsView<'_> {
                 }
             }
         }
-        for socket in accepted {
-            self.take_accepted(socket);
+        for (socket, client) in accepted {
+            self.take_accepted(socket, &client);
         }
     }
 
-    fn take_accepted(&mut self, socket: Socket) {
-        let ends = || Some((socket.peer_addr().ok()?.as_socket()?, socket.local_addr().ok()?.as_socket()?));
+    fn take_accepted(&mut self, socket: Socket, client: &SockAddr) {
+        // The socket itself no longer knows its client if that has reset the connection meanwhile.
+        let ends = || Some((client.as_socket()?, socket.local_addr().ok()?.as_socket()?));
         let found = ends().and_then(|ends| {
             let site = self.own.site.as_mut()?;
             match site.held.get(&ends)?.state {
@@ -674,7 +691,17 @@ impl Capture for SocketsView<'_> {
             }
         };
         let (socket, open) = begun?;
-        self.add(socket, open)
+        let own = socket.local_addr().ok().and_then(|address| address.as_socket());
+        let id = self.add(socket, open)?;
+        if let (Some(own), Some(_)) = (own, client) {
+            if let Some(entry) = self.own.open.get_mut(&id) {
+                entry.asked = Some((own, to));
+            }
+            if let Some(site) = &mut self.own.site {
+                site.named.insert((own, to), id);
+            }
+        }
+        Ok(id)
     }
 
     fn connect_to_name(&mut self, name: &str, port: u16, traffic_class: u8) -> Result<SocketId, SocketError> {
@@ -727,12 +754,4 @@ impl Capture for SocketsView<'_> {
         }
         site.bypassed
     }
-}
-
-/// Bytes that the peer has not acknowledged (`SIOCOUTQ` of tcp(7)): 0 for a connection that is gone.
-pub(crate) fn bytes_unacknowledged(connection: std::os::fd::BorrowedFd<'_>) -> u64 {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the request writes one int.
-    let result = unsafe { libc::ioctl(connection.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    if result < 0 { 0 } else { u64::try_from(bytes).unwrap_or(0) }
 }

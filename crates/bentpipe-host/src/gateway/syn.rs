@@ -127,6 +127,41 @@ impl Syn {
     }
 }
 
+/// Of an ICMP error that says that a host or a network cannot be reached: the ends of the TCP connection it is about, the
+/// sender first.
+#[must_use]
+pub fn unreachable_ends(packet: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    const ICMP_HEADER: usize = 8;
+    let is_ipv4 = packet.first()? >> 4 == 4;
+    let (protocol, start) =
+        if is_ipv4 { (*packet.get(9)?, usize::from(packet[0] & 0x0f) * 4) } else { (*packet.get(6)?, IPV6_HEADER) };
+    let message = packet.get(start..)?;
+    let quoted = message.get(ICMP_HEADER..)?;
+    let same_family = quoted.first()? >> 4 == packet[0] >> 4;
+    let expected = match (is_ipv4, protocol, message[0]) {
+        // Destination unreachable: network, host (RFC 792).
+        (true, 1, 3) => message[1] <= 1,
+        // Destination unreachable: no route, beyond scope, address (RFC 4443 §3.1).
+        (false, 58, 1) => matches!(message[1], 0 | 2 | 3),
+        _ => false,
+    };
+    if !expected || !same_family {
+        return None;
+    }
+    let (protocol, ports, source, destination): (u8, usize, IpAddr, IpAddr) = if is_ipv4 {
+        let source: [u8; 4] = quoted.get(12..16)?.try_into().ok()?;
+        let destination: [u8; 4] = quoted.get(16..20)?.try_into().ok()?;
+        (quoted[9], usize::from(quoted[0] & 0x0f) * 4, source.into(), destination.into())
+    } else {
+        let source: [u8; 16] = quoted.get(8..24)?.try_into().ok()?;
+        let destination: [u8; 16] = quoted.get(24..40)?.try_into().ok()?;
+        (quoted[6], IPV6_HEADER, source.into(), destination.into())
+    };
+    let port = |at: usize| Some(u16::from_be_bytes(quoted.get(at..at + 2)?.try_into().ok()?));
+    let ends = (SocketAddr::new(source, port(ports)?), SocketAddr::new(destination, port(ports + 2)?));
+    (protocol == TCP_PROTOCOL).then_some(ends)
+}
+
 fn strip_data(frame: &mut Vec<u8>, view: &TcpView) {
     frame.truncate(view.offset + view.header_bytes);
     let length = frame.len() - ETHERNET;
@@ -203,6 +238,11 @@ mod tests {
             assert_eq!(unreachable[..2], if ipv6 { [1, 3] } else { [3, 1] });
             assert_eq!(&unreachable[8..], syn.packet());
             assert!(ipv6 || ones(&[&unreachable]) == 0, "ICMP checksum");
+            let mut error = syn.packet()[..header].to_vec();
+            error[if ipv6 { 6 } else { 9 }] = if ipv6 { 58 } else { 1 };
+            error.extend(&unreachable);
+            assert_eq!(unreachable_ends(&error), Some((syn.client, syn.server)));
+            assert_eq!(unreachable_ends(syn.packet()), None);
         }
     }
 
@@ -219,11 +259,19 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), ipv6: bool, at in 0usize..60, cut in 0usize..70) {
-            let _ = Syn::parse(&bytes);
+            let _ = (Syn::parse(&bytes), unreachable_ends(&bytes));
             let mut packet = syn(ipv6);
             let place = at % packet.len();
             packet[place] = bytes.first().copied().unwrap_or(0);
             packet.truncate(cut);
+            let header = if ipv6 { IPV6_HEADER } else { IPV4_HEADER };
+            let mut error = packet.get(..header).unwrap_or_default().to_vec();
+            error.extend(if ipv6 { [1, 3, 0, 0, 0, 0, 0, 0] } else { [3, 1, 0, 0, 0, 0, 0, 0] });
+            error.extend(&packet);
+            if let Some(place) = error.get_mut(if ipv6 { 6 } else { 9 }) {
+                *place = if ipv6 { 58 } else { 1 };
+            }
+            let _ = unreachable_ends(&error);
             if let Some(syn) = Syn::parse(&packet) {
                 let _ = (syn.refusal(), syn.unreachable(), syn.forwarded());
             }

@@ -1,5 +1,6 @@
 //! One module a command.
 
+pub mod gateway;
 pub mod generate;
 pub mod links;
 pub mod parity;

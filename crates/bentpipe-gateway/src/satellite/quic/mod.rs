@@ -34,9 +34,7 @@ use crypto::{Counters, Suite};
 use hub::Hub;
 use pacer::{Pacer, wire_bits};
 use peer::{Peer, Surroundings, loss};
-use quinn_proto::{
-    Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointEvent, Event as QuicEvent, VarInt,
-};
+use quinn_proto::{Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointEvent, Event as QuicEvent, VarInt};
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use rate::RateControl;
@@ -214,12 +212,8 @@ impl QuicSatellite {
                 QuicEvent::HandshakeDataReady | QuicEvent::DatagramReceived | QuicEvent::DatagramsUnblocked => {}
             }
         }
-        let mut around = Surroundings {
-            config: &self.config,
-            clock: &self.clock,
-            rate: &mut self.rate,
-            events: &mut self.events,
-        };
+        let mut around =
+            Surroundings { config: &self.config, clock: &self.clock, rate: &mut self.rate, events: &mut self.events };
         peer.settle(now, &mut around);
         self.apply_rate();
     }
@@ -531,8 +525,7 @@ impl Satellite for QuicSatellite {
             rate_bps: self.pacer.rate(),
             declared_bps: self.rate.declared().unwrap_or(0),
             held_down: self.rate.is_held_down(),
-            round_trip: round_trip
-                .map_or(self.config.round_trip, |peer| Duration::from(peer.connection.rtt())),
+            round_trip: round_trip.map_or(self.config.round_trip, |peer| Duration::from(peer.connection.rtt())),
             forged: self.counters.forged(),
             ..self.totals
         }

@@ -259,12 +259,7 @@ impl Peer {
     }
 
     /// The next datagram, for which the link has room now.
-    pub(super) fn transmit(
-        &mut self,
-        now: Instant,
-        around: &mut Surroundings<'_>,
-        into: &mut Vec<u8>,
-    ) -> Option<Sent> {
+    pub(super) fn transmit(&mut self, now: Instant, around: &mut Surroundings<'_>, into: &mut Vec<u8>) -> Option<Sent> {
         let closed = self.gate.in_flight() >= self.window(around.rate, around.config);
         self.gate.set_closed(closed && !self.probe);
         if self.is_connected() && !closed {

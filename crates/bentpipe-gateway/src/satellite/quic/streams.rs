@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Bits of a [`StreamId`] that are the library's own number; above stands the connection's.
 const NUMBER_BITS: u32 = 40;
-/// The other side's streams without a message of ours: none of it may be unknown to the relay.
+/// [`Class`]es.
 const CLASSES: usize = 3;
 /// Read ahead for all streams together, beyond what is in order and read soon.
 const READ_AHEAD_TOTAL: usize = 64 << 20;
@@ -127,11 +127,6 @@ impl Streams {
 
     fn theirs(id: StreamId) -> Option<quinn_proto::StreamId> {
         VarInt::from_u64(id.0 & ((1 << NUMBER_BITS) - 1)).ok().map(quinn_proto::StreamId::from)
-    }
-
-    /// Streams not yet over.
-    pub(super) fn len(&self) -> usize {
-        self.streams.len()
     }
 
     /// Bytes of streams given to the library so far.

@@ -147,10 +147,7 @@ fn initial_keys(dst_cid: &ConnectionId, side: Side) -> Keys {
 
 /// A pair of keys, one a direction.
 fn keys(secret: u64, side: Side) -> Keys {
-    Keys {
-        header: KeyPair { local: Box::new(Plain), remote: Box::new(Plain) },
-        packet: packet_keys(secret, side),
-    }
+    Keys { header: KeyPair { local: Box::new(Plain), remote: Box::new(Plain) }, packet: packet_keys(secret, side) }
 }
 
 fn packet_keys(secret: u64, side: Side) -> KeyPair<Box<dyn PacketKey>> {

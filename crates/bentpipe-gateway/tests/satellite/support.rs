@@ -123,6 +123,10 @@ impl Station {
         self.events.iter().find(|(_, seen)| seen == event).map(|(at, _)| *at)
     }
 
+    pub fn saw_since(&self, from: Instant, event: &Event) -> bool {
+        self.events.iter().any(|(at, seen)| *at >= from && seen == event)
+    }
+
     pub fn count(&self, event: &Event) -> usize {
         self.events.iter().filter(|(_, seen)| seen == event).count()
     }
@@ -221,13 +225,11 @@ pub struct World {
 pub fn configs(link: &LinkConfig) -> [SatelliteConfig; 2] {
     [(&link.forward, Side::Hub), (&link.back, Side::Terminal(hub_address()))].map(|(direction, side)| {
         let rate = direction.rate.highest();
-        let noise = 1.0;
-        let _ = noise;
         SatelliteConfig {
             side,
             rate: Some(rate),
             framing: direction.framing,
-            round_trip: link.forward.medium.delay + link.back.medium.delay,
+            round_trip: link.forward.medium.one_way_delay + link.back.medium.one_way_delay,
             mtu: link.mtu,
             loss: 0.0,
             dial_up: link.circuit.is_some(),
@@ -245,12 +247,7 @@ impl World {
         World::with_cryptos(text, seed, [crypto.clone(), crypto], change)
     }
 
-    pub fn with_cryptos(
-        text: &str,
-        seed: u64,
-        cryptos: [Crypto; 2],
-        change: impl Fn(&mut SatelliteConfig),
-    ) -> World {
+    pub fn with_cryptos(text: &str, seed: u64, cryptos: [Crypto; 2], change: impl Fn(&mut SatelliteConfig)) -> World {
         let config = link_config(text);
         let mut configs = configs(&config);
         configs.iter_mut().for_each(change);

@@ -1,0 +1,208 @@
+//! The pair's connection lost, silent or late; a peer that breaks the protocol; limits; the end.
+
+use crate::site::{Fate, Server};
+use crate::world::{CLIENT, FAR, NEAR, SERVER, World, noise};
+use bentpipe_gateway::satellite::{Class, Loss};
+use bentpipe_gateway::{Fail, Notice};
+use bentpipe_link::capture::Refusal;
+use bentpipe_link::socket::Program;
+use bentpipe_link::time::Instant;
+use proptest::prelude::*;
+
+const POLICIES: [(Fail, Refusal); 2] = [(Fail::Open, Refusal::Bypassed), (Fail::Closed, Refusal::Refused)];
+
+#[test]
+fn when_the_pair_is_lost_every_connection_is_reset_and_requests_follow_the_policy() {
+    for (fail, refusal) in POLICIES {
+        let mut world = World::new(|config| config.fail = fail);
+        let (client, server) = world.connect();
+        world.sites[FAR].host_send(server, &noise(1, 60_000));
+        let (half_client, half_server) = world.connect();
+        world.sites[FAR].host_finish(half_server);
+        world.run_ms(1_000);
+        let pending = world.ask(Server::Waits);
+        world.run_ms(400);
+        world.pair.lose(Loss::Silence);
+        world.settle();
+        for (end, socket) in [(NEAR, client), (FAR, server), (NEAR, half_client), (FAR, half_server)] {
+            assert!(world.sites[end].host_sees_reset(socket));
+        }
+        assert_eq!(world.sites[NEAR].fates[&pending], Fate::Refused(refusal));
+        let told = world.gateways[NEAR].take_notices();
+        assert!(told.contains(&Notice::Lost { why: Loss::Silence, connections: 2 }), "{told:?}");
+        assert!(told.contains(&Notice::Failing { bypass: fail == Fail::Open }), "{told:?}");
+        let later = world.ask(Server::Accepts);
+        world.settle();
+        assert_eq!(world.sites[NEAR].fates[&later], Fate::Refused(refusal));
+        world.pair.connect();
+        world.settle();
+        let again = world.ask(Server::Accepts);
+        world.run_ms(700);
+        assert!(world.sites[NEAR].answered(again).is_some());
+        assert!(world.gateways[NEAR].take_notices().contains(&Notice::Relaying));
+    }
+}
+
+#[test]
+fn silence_is_waited_out_by_connections_and_for_a_grace_by_requests() {
+    for (fail, refusal) in POLICIES {
+        let mut world = World::new(|config| config.fail = fail);
+        let (client, server) = world.connect();
+        world.pair.silence(true);
+        let request = world.ask(Server::Accepts);
+        world.sites[FAR].host_send(server, b"held");
+        world.run_ms(2_990);
+        assert_eq!(world.sites[NEAR].fates[&request], Fate::Pending);
+        world.run_ms(20);
+        assert_eq!(world.sites[NEAR].fates[&request], Fate::Refused(refusal));
+        let late = world.ask(Server::Accepts);
+        world.settle();
+        assert_eq!(world.sites[NEAR].fates[&late], Fate::Refused(refusal));
+        world.run_ms(200_000);
+        world.pair.silence(false);
+        world.run_ms(700);
+        assert_eq!(world.sites[NEAR].host_receive(client, 10), b"held");
+        let request = world.ask(Server::Accepts);
+        world.run_ms(700);
+        assert!(world.sites[NEAR].answered(request).is_some());
+    }
+}
+
+#[test]
+fn before_the_pair_is_connected_requests_wait_for_the_grace_alone() {
+    let mut world = World::unconnected(|_| {});
+    let early = world.ask(Server::Accepts);
+    world.run_ms(1_000);
+    world.pair.connect();
+    world.run_ms(700);
+    assert!(world.sites[NEAR].answered(early).is_some());
+
+    let mut world = World::unconnected(|_| {});
+    let early = world.ask(Server::Accepts);
+    world.run_ms(3_001);
+    assert_eq!(world.sites[NEAR].fates[&early], Fate::Refused(Refusal::Bypassed));
+}
+
+#[test]
+fn a_circuit_that_is_set_up_for_50_s_is_no_failure() {
+    let mut world = World::unconnected(|config| config.satellite.dial_up = true);
+    let request = world.ask(Server::Accepts);
+    world.run_ms(50_000);
+    assert_eq!(world.sites[NEAR].fates[&request], Fate::Pending);
+    world.pair.connect();
+    world.run_ms(700);
+    assert!(world.sites[NEAR].answered(request).is_some());
+    world.run_ms(10_000);
+    assert_eq!(world.gateways.each_ref().map(|gateway| gateway.next_wake()), [None, None]);
+}
+
+#[test]
+fn requests_and_connections_are_limited() {
+    let mut world = World::new(|config| {
+        config.pending = 3;
+        config.connections = 5;
+    });
+    let waiting: Vec<_> = (0..4).map(|_| world.ask(Server::Waits)).collect();
+    world.run_ms(1_000);
+    assert_eq!(world.sites[NEAR].fates[&waiting[3]], Fate::Refused(Refusal::Ignored));
+    assert!(world.gateways[NEAR].take_notices().contains(&Notice::LimitReached("waiting requests")));
+    let servers = world.sites[FAR].made.clone();
+    assert_eq!(servers.len(), 3);
+    for server in servers {
+        world.sites[FAR].sockets.get_mut(&server).unwrap().opening = false;
+        world.sites[FAR].changed.insert(server);
+    }
+    world.run_ms(1_000);
+    let more: Vec<_> = (0..3).map(|_| world.ask(Server::Accepts)).collect();
+    world.run_ms(1_000);
+    let fates = more.iter().filter(|request| world.sites[NEAR].answered(**request).is_some()).count();
+    assert_eq!(fates, 2);
+    assert_eq!(world.gateways[NEAR].figures().over_limit, 2);
+}
+
+#[test]
+fn draining_lets_connections_end_and_then_is_done() {
+    let mut world = World::new(|_| {});
+    let (client, server) = world.connect();
+    world.gateways[NEAR].drain();
+    world.settle();
+    let late = world.sites[NEAR].request(CLIENT, SERVER, 0);
+    world.settle();
+    assert_eq!(world.sites[NEAR].fates[&late], Fate::Refused(Refusal::Bypassed));
+    let data = noise(2, 100_000);
+    assert!(world.transfer((FAR, server), (NEAR, client), &data) == data);
+    assert!(!world.gateways[NEAR].is_done());
+    world.sites[NEAR].host_finish(client);
+    world.sites[FAR].host_finish(server);
+    world.run_ms(1_000);
+    assert!(world.gateways[NEAR].is_done() && world.pair.look().closed);
+    assert!(world.sites[NEAR].host_sees_end(client));
+}
+
+#[test]
+fn ending_resets_what_is_open() {
+    let mut world = World::new(|_| {});
+    let (client, server) = world.connect();
+    let pending = world.ask(Server::Waits);
+    world.run_ms(700);
+    world.gateways[NEAR].end();
+    world.run_ms(1_000);
+    assert!(world.gateways[NEAR].is_done());
+    assert!(world.sites[NEAR].host_sees_reset(client) && world.sites[FAR].host_sees_reset(server));
+    assert_eq!(world.sites[NEAR].fates[&pending], Fate::Refused(Refusal::Bypassed));
+}
+
+/// A peer that opens a stream at the far gateway and says this on it.
+fn intrude(world: &mut World, bytes: &[u8], finish: bool) {
+    let [mut peer, _] = world.pair.ends();
+    let stream = peer.open(Class::Interactive).unwrap();
+    let now: Instant = world.now;
+    peer.write(now, stream, bytes).unwrap();
+    if finish {
+        peer.finish(now, stream);
+    }
+    world.run_ms(700);
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_loses_that_stream_alone() {
+    let opening = |rest: &[u8]| [&[0x4c_u8, 1, 0, 0, 10, 1, 0, 2, 0, 80][..], rest].concat();
+    for (bytes, malformed) in [
+        (vec![7], 1),
+        (vec![0x4c, 9, 0, 0, 10, 1, 0, 2, 0, 80], 1),
+        (opening(&[0x0d, 0x80]), 1),
+        (opening(&[0x03, 0x08, b'x']), 1),
+        (opening(&[0x19, 0x08, 0, 0]), 1),
+        (opening(&[0x4c, 1, 0, 0, 10, 1, 0, 2, 0, 80]), 1),
+        // Not wrong, but never ended: a reset, and no end of file at the server.
+        (opening(b"\x10ab"), 0),
+    ] {
+        let mut world = World::new(|_| {});
+        let (client, server) = world.connect();
+        let made = world.sites[FAR].made.len();
+        intrude(&mut world, &bytes, true);
+        assert_eq!(world.gateways[FAR].figures().malformed, malformed, "{bytes:?}");
+        for socket in world.sites[FAR].made[made..].to_vec() {
+            assert!(world.sites[FAR].host_sees_reset(socket) && !world.sites[FAR].host_sees_end(socket), "{bytes:?}");
+        }
+        let data = noise(3, 50_000);
+        assert!(world.transfer((FAR, server), (NEAR, client), &data) == data);
+        assert_eq!(world.gateways[FAR].figures().connections_open, 1);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn no_bytes_of_a_peer_make_a_gateway_panic(
+        opened: bool, bytes in proptest::collection::vec(any::<u8>(), 0..200), finish: bool,
+    ) {
+        let mut world = World::new(|_| {});
+        let (client, server) = world.connect();
+        let start: &[u8] = if opened { &[0x4c, 1, 0, 0, 10, 1, 0, 2, 0, 80] } else { &[] };
+        intrude(&mut world, &[start, &bytes].concat(), finish);
+        let data = noise(3, 5_000);
+        prop_assert!(world.transfer((FAR, server), (NEAR, client), &data) == data);
+        world.run_ms(200_000);
+    }
+}

@@ -1,0 +1,10 @@
+//! The relay between hosts in memory, over a satellite side in memory.
+
+mod ends;
+mod faults;
+mod pair;
+mod properties;
+mod proxies;
+mod site;
+mod transfers;
+mod world;

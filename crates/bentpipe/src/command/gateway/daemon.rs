@@ -1,0 +1,169 @@
+//! A gateway as a service: from its file to its end.
+
+use super::super::BadInput;
+use super::log::Log;
+use super::{Role, file, keys, metrics, notify};
+use crate::cli::GatewayArguments;
+use anyhow::Context;
+use bentpipe_gateway::satellite::keys::PairKeys;
+use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
+use bentpipe_gateway::{Fail, Gateway, GatewayFile, Notice};
+use bentpipe_host::clock::Clock;
+use bentpipe_host::gateway::rights::{self, Rights};
+use bentpipe_host::gateway::{CaptureOptions, GatewayDriver};
+use bentpipe_host::namespace::raise_descriptor_limit;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::Level;
+
+/// Between two looks at signals, notices and figures.
+const TICK: Duration = Duration::from_millis(200);
+/// Exit status when a second signal ends the daemon at once.
+const EXIT_AT_ONCE: i32 = 1;
+
+/// Runs a gateway until a signal ends it.
+pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode> {
+    let path = &arguments.file;
+    let file = file::read(path, role)?;
+    let own = keys::read(&file.key)?;
+    let peer = file.peer_key.parse().map_err(|error| BadInput(format!("{}: peer_key: {error}", path.display())))?;
+    if arguments.check {
+        writeln!(std::io::stdout(), "{}: fine; {}", path.display(), summary(&file))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    raise_descriptor_limit();
+    // Still with one thread.
+    if let Some(user) = &file.user
+        && rustix::process::geteuid().is_root()
+    {
+        rights::become_user(user).with_context(|| format!("cannot become the user '{user}'"))?;
+    }
+    rights::give_up_the_rest().context("cannot give up rights")?;
+    if file.capture.is_some() && !Rights::now().network {
+        anyhow::bail!(BadInput(format!(
+            "{}: [capture] needs root, or the capabilities CAP_NET_ADMIN and CAP_NET_RAW; without them a gateway can only \
+             be asked (socks, connect)",
+            path.display()
+        )));
+    }
+    let mut log = Log::start(arguments.log);
+    let stop = Arc::new(AtomicBool::new(false));
+    let reload = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register_conditional_shutdown(signal, EXIT_AT_ONCE, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    signal_hook::flag::register(SIGHUP, Arc::clone(&reload))?;
+    let clock = Clock::start();
+    let crypto = Crypto::Tls(PairKeys { own: own.clone(), peer });
+    // The seed is for virtual runs: TLS draws the system's random numbers.
+    let satellite = QuicSatellite::new(clock.now(), file.gateway.satellite.clone(), crypto, 0)
+        .with_context(|| format!("{}: the satellite side", path.display()))?;
+    let gateway = Gateway::new(file.gateway.clone(), Box::new(satellite));
+    let driver = GatewayDriver::start(None, clock, gateway, capture_options(&file))
+        .with_context(|| format!("{}: the gateway cannot start", path.display()))?;
+    let figures = metrics::Shared::default();
+    if let Some(address) = file.metrics {
+        metrics::serve(address, Arc::clone(&figures))
+            .map_err(|error| BadInput(format!("cannot serve metrics at {address}: {error}")))?;
+    }
+    log.line(Level::INFO, &format!("{} gateway, key {}: {}", role.name(), own.public(), summary(&file)));
+    notify::tell(notify::READY);
+    let mut draining: Option<Instant> = None;
+    let mut file = file;
+    loop {
+        let is_done = driver.wait_until_done(TICK);
+        for notice in driver.take_notices() {
+            log.line(level(&notice), &notice.to_string());
+        }
+        for remark in driver.take_remarks() {
+            log.line(Level::WARN, &remark);
+        }
+        let Some(now) = driver.figures() else {
+            anyhow::bail!("the gateway's thread has ended");
+        };
+        *figures.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        if is_done || draining.is_some_and(|until| Instant::now() >= until) {
+            break;
+        }
+        if stop.load(Ordering::Relaxed) && draining.is_none() {
+            notify::tell(notify::STOPPING);
+            let limit = file.drain.to_std();
+            let open = now.connections_open;
+            log.line(Level::INFO, &format!("stopping: {open} connections may end within {limit:?}"));
+            driver.drain();
+            draining = Some(Instant::now() + limit);
+        }
+        if reload.swap(false, Ordering::Relaxed) {
+            match changed(path, role, &file) {
+                Ok((new, rest_changed)) => {
+                    let rate = new.gateway.satellite.rate;
+                    driver.set_rate(rate);
+                    let said = rate.map_or("measured".to_owned(), |rate| rate.to_string());
+                    log.line(Level::INFO, &format!("read {} again: link rate {said}", path.display()));
+                    if rest_changed {
+                        log.line(Level::WARN, "what else has changed in the file takes effect with the next start");
+                    }
+                    file.gateway.satellite.rate = rate;
+                    file.drain = new.drain;
+                }
+                Err(error) => log.line(Level::ERROR, &format!("keeping what was read before: {error:#}")),
+            }
+        }
+    }
+    let last = driver.stop();
+    let (relayed, taken, given) = (last.relayed, last.bytes_taken, last.bytes_given);
+    log.line(Level::INFO, &format!("stopped; {relayed} connections relayed, {taken} B taken, {given} B given"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The file as it is now, and whether more has changed than takes effect at once.
+fn changed(path: &Path, role: Role, before: &GatewayFile) -> anyhow::Result<(GatewayFile, bool)> {
+    let new = file::read(path, role)?;
+    let mut comparable = new.clone();
+    comparable.gateway.satellite.rate = before.gateway.satellite.rate;
+    comparable.drain = before.drain;
+    // Every field prints itself.
+    let rest_changed = format!("{comparable:?}") != format!("{before:?}");
+    Ok((new, rest_changed))
+}
+
+fn capture_options(file: &GatewayFile) -> CaptureOptions {
+    CaptureOptions {
+        rules: file.capture.clone(),
+        closed: file.gateway.fail == Fail::Closed,
+        bind: [Some(file.listen), file.socks, file.connect].into_iter().flatten().collect(),
+        held_max: file.gateway.pending.saturating_mul(2),
+        ..CaptureOptions::default()
+    }
+}
+
+fn level(notice: &Notice) -> Level {
+    match notice {
+        Notice::Connected | Notice::Heard | Notice::Released | Notice::Relaying => Level::INFO,
+        Notice::NotOpened { .. } => Level::INFO,
+        Notice::NoSocket { .. } | Notice::NoCapture => Level::ERROR,
+        _ => Level::WARN,
+    }
+}
+
+/// What the file makes of this gateway, in a line.
+fn summary(file: &GatewayFile) -> String {
+    let satellite = &file.gateway.satellite;
+    let rate = satellite.rate.map_or("measured".to_owned(), |rate| rate.to_string());
+    let mut parts = vec![format!("UDP {}", file.listen), format!("link rate {rate}")];
+    match &file.capture {
+        Some(capture) => parts.push(format!("captures on {}", capture.interfaces.join(", "))),
+        None => parts.push("captures nothing".into()),
+    }
+    let offers = [("SOCKS5", file.socks), ("HTTP CONNECT", file.connect), ("metrics", file.metrics)];
+    for (what, address) in offers {
+        parts.extend(address.map(|address| format!("{what} at {address}")));
+    }
+    parts.join("; ")
+}
