@@ -379,6 +379,9 @@ impl Connection {
             let mut reply = Vec::new();
             let progress = asked.hear(&heard[..count], &mut reply);
             self.inbound.put(&reply);
+            if self.inbound.flush_own(site, socket).is_err() {
+                return self.hang_up(site);
+            }
             match progress {
                 Progress::More => {}
                 Progress::Bad => {
