@@ -18,7 +18,8 @@ struct Way {
 /// Hosts that nobody tuned: a window of 64 KB, no scaling.
 const UNTUNED: &str = "[hosts.hub.tcp]\nreceive_window = '65535 B'\nwindow_scaling = false\n\
     [hosts.ship.tcp]\nreceive_window = '65535 B'\nwindow_scaling = false\n";
-const CUBIC: &str = "[hosts.hub.tcp]\npreset = 'linux-large-buffers'\n[hosts.ship.tcp]\npreset = 'linux-large-buffers'\n";
+const CUBIC: &str =
+    "[hosts.hub.tcp]\npreset = 'linux-large-buffers'\n[hosts.ship.tcp]\npreset = 'linux-large-buffers'\n";
 const BBR: &str = "[hosts.hub.tcp]\npreset = 'linux-large-buffers'\ncongestion_control = 'bbr'\n\
     [hosts.ship.tcp]\npreset = 'linux-large-buffers'\n";
 
@@ -60,7 +61,9 @@ fn long_transfer(seeds: u64) {
             println!("{:<22}{loss:>6} %{goodput:>12.3}{first:>12.3} s{sent:>20.4}", way.name);
         }
     }
-    println!("asked of the pair: 8.9 Mbit/s at 0 and 0.1 %, 8.6 at 1 %; first byte 1.25 s (0.65 s with open = early)\n");
+    println!(
+        "asked of the pair: 8.9 Mbit/s at 0 and 0.1 %, 8.6 at 1 %; first byte 1.25 s (0.65 s with open = early)\n"
+    );
 }
 
 /// Best achievable at the link's packet size: of every packet of MTU bytes, MTU − 40 are data (TCP/IP's own headers); it takes
@@ -70,7 +73,8 @@ fn acts(seeds: u64) {
     println!("20 MB over the ACTS T1, {seeds} seeds, medians");
     println!("{:>10}{:>14}{:>14}{:>10}", "ratio", "best kbit/s", "pair kbit/s", "share");
     for ratio in RATIOS {
-        let link = format!("kind = 'acts-t1'\nbetween = ['hub', 'ship']\nnoise = {ratio:e}\nqueue = {{ bytes = '750 kB' }}\n");
+        let link =
+            format!("kind = 'acts-t1'\nbetween = ['hub', 'ship']\nnoise = {ratio:e}\nqueue = {{ bytes = '750 kB' }}\n");
         let runs = runs(&link, &WAYS[0], "20 MB", seeds);
         let goodput = median(runs.iter().map(|case| measure(case, "goodput")));
         let best = best_achievable(&scenario(&link, &WAYS[0], "1 B", 1).cases[0].links[0].config, ratio);

@@ -63,7 +63,8 @@ fn an_untuned_host_gets_the_links_rate_whatever_is_lost() {
             assert_eq!((download.status.as_str(), value(download, "wrong_bytes")), ("done", 0.0));
             let (goodput, first_byte) = (value(download, "goodput") / 1e6, value(download, "first_byte"));
             let link_bytes = case.links[0].directions[0].counters.link_bytes as f64 / 20e6;
-            table += &format!("{loss} % seed {seed}: {goodput:.3} Mbit/s, first byte {first_byte:.3} s, {link_bytes:.4}\n");
+            table +=
+                &format!("{loss} % seed {seed}: {goodput:.3} Mbit/s, first byte {first_byte:.3} s, {link_bytes:.4}\n");
             goodputs.push(goodput);
             assert!(first_byte <= 1.25, "{table}");
             // What is lost is sent again, and a twentieth is for headers.
