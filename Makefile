@@ -17,11 +17,12 @@ demo: setup-demo build
 test: setup-test
 	tools/test
 
-# Measures the emulator beside a bare veth pair, then the simulator beside ns-3 (if it is there: see the bench). Takes
-# about eight minutes; the machine should be otherwise idle.
+# Measures the emulator beside a bare veth pair, then the simulator beside ns-3 (if it is there: see the bench), then what a
+# gateway pair reaches in virtual time. Takes about ten minutes; the machine should be otherwise idle.
 bench:
 	$(CARGO) bench --locked -p bentpipe-host --bench emulator
 	$(CARGO) bench --locked -p bentpipe-sim --bench simulator
+	$(CARGO) bench --locked -p bentpipe-lab --bench gateway
 
 # Live runs beside simulated ones: docs/parity.md. Live samples stay in runs/parity; to use them again:
 # bentpipe parity --live-from runs/parity

@@ -8,6 +8,8 @@ mod samples;
 mod world;
 
 #[cfg(test)]
+mod pair_tests;
+#[cfg(test)]
 mod tests;
 
 use crate::collect::gateways;

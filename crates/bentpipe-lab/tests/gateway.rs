@@ -53,24 +53,29 @@ fn at(series: &[(f64, f64)], at: f64) -> f64 {
 #[test]
 fn an_untuned_host_gets_the_links_rate_whatever_is_lost() {
     let mut table = String::new();
-    for (loss, seed, goodput_min) in [(0.0, 1, 8.9), (0.1, 1, 8.9), (0.1, 2, 8.9), (1.0, 1, 8.6), (1.0, 2, 8.6)] {
-        let loss_key = format!("links.sat.loss={loss} %");
-        let record = run(&format!("{GEO}{PAIR}{DOWNLOAD}"), &[&loss_key, &format!("seed={seed}")]);
-        let case = &record.cases[0];
-        let download = workload(case, "download");
-        assert_eq!((download.status.as_str(), value(download, "wrong_bytes")), ("done", 0.0));
-        let (goodput, first_byte) = (value(download, "goodput") / 1e6, value(download, "first_byte"));
-        let link_bytes = case.links[0].directions[0].counters.link_bytes as f64 / 20e6;
-        table +=
-            &format!("{loss:>4} % seed {seed}: {goodput:.3} Mbit/s, first byte {first_byte:.3} s, {link_bytes:.4}\n");
-        assert!(goodput >= goodput_min, "{table}");
-        assert!(first_byte <= 1.25, "{table}");
-        // What is lost is sent again, and a twentieth is for headers.
-        assert!(link_bytes <= 1.05 + 1.5 * loss / 100.0, "{table}");
-        let (delivered, relayed) = (figure(case, 0, "delivered_bytes"), figure(case, 1, "relayed"));
-        assert!(delivered >= 20e6 && relayed == 1.0, "{delivered} B, {relayed} connections");
+    for (loss, seeds, goodput_min) in [(0.0, 1..=1, 8.9), (0.1, 1..=5, 8.9), (1.0, 1..=5, 8.6)] {
+        let mut goodputs = Vec::new();
+        for seed in seeds {
+            let loss_key = format!("links.sat.loss={loss} %");
+            let record = run(&format!("{GEO}{PAIR}{DOWNLOAD}"), &[&loss_key, &format!("seed={seed}")]);
+            let case = &record.cases[0];
+            let download = workload(case, "download");
+            assert_eq!((download.status.as_str(), value(download, "wrong_bytes")), ("done", 0.0));
+            let (goodput, first_byte) = (value(download, "goodput") / 1e6, value(download, "first_byte"));
+            let link_bytes = case.links[0].directions[0].counters.link_bytes as f64 / 20e6;
+            table +=
+                &format!("{loss} % seed {seed}: {goodput:.3} Mbit/s, first byte {first_byte:.3} s, {link_bytes:.4}\n");
+            goodputs.push(goodput);
+            assert!(first_byte <= 1.25, "{table}");
+            // What is lost is sent again, and a twentieth is for headers.
+            assert!(link_bytes <= 1.05 + 1.5 * loss / 100.0, "{table}");
+            let (delivered, relayed) = (figure(case, 0, "delivered_bytes"), figure(case, 1, "relayed"));
+            assert!(delivered >= 20e6 && relayed == 1.0, "{delivered} B, {relayed} connections");
+        }
+        // A packet lost among the last ones costs up to two round trips of the eighteen seconds: the median counts.
+        goodputs.sort_by(f64::total_cmp);
+        assert!(goodputs[goodputs.len() / 2] >= goodput_min, "{table}");
     }
-    println!("{table}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::netfilter::{Counter, PacketLog};
 use super::resolver::Resolver;
 use super::rights::Rights;
 use super::syn::{self, Syn};
+use crate::namespace::read_sysctl;
 use crate::sockets::{SocketsView, bytes_unacknowledged, error_of, new_socket, prepare_for_relay};
 use bentpipe_gateway::file::CaptureRules;
 use bentpipe_link::capture::{Bypassed, Capture, Refusal, Request, RequestId};
@@ -309,7 +310,9 @@ impl Network {
         let marks = Marks::of(&log);
         let injector = Injector::open(marks, ipv6).map_err(|e| explain("cannot open raw sockets", e))?;
         let listener_v4 = listener(Ipv4Addr::LOCALHOST.into())?;
-        let listener_v6 = if ipv6 { listener(Ipv6Addr::LOCALHOST.into()).ok() } else { None };
+        // Where IPv6 is switched off, as at the emulator's sites, its routes are refused.
+        let off = read_sysctl("net.ipv6.conf.lo.disable_ipv6").is_ok_and(|value| value == "1");
+        let listener_v6 = if ipv6 && !off { listener(Ipv6Addr::LOCALHOST.into()).ok() } else { None };
         let rules = Rules {
             capture: options.rules.as_ref(),
             closed: options.closed,

@@ -1,0 +1,188 @@
+//! What hosts see of a gateway pair between them.
+
+use super::resident::{Pairs, Resident};
+use super::setup;
+use crate::scenario::Scenario;
+use bentpipe_apps::bulk::{Amount, BulkSpec};
+use bentpipe_apps::report::{App, Report, Status};
+use bentpipe_link::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
+use bentpipe_link::time::{Duration, Instant};
+use bentpipe_sim::network::{Network, ProgramId};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+const TEXT: &str = "title = 'x'\n[links.sat]\nkind = 'geo-two-way'\nbetween = ['hub', 'ship']\n[gateways.sat]\n";
+const PORT: u16 = 7;
+
+/// A network with its pair connected, and the server's address.
+fn network(text: &str) -> (Network<Resident>, Pairs, SocketAddr) {
+    let scenario = Scenario::parse("x", text, &[]).unwrap();
+    let case = &scenario.cases[0];
+    let mut network = Network::new(&setup(&scenario, case)).unwrap();
+    let pairs = Pairs::start(case, scenario.seed, &mut network).unwrap();
+    let server = network.plan().address(network.plan().site("hub").unwrap()).unwrap();
+    run_for(&mut network, 5);
+    assert!(pairs.left(&network)[0].iter().all(|side| side.figures.connected));
+    (network, pairs, SocketAddr::new(server.into(), PORT))
+}
+
+fn run_for(network: &mut Network<Resident>, seconds: u64) {
+    let until = network.now() + Duration::from_secs(seconds);
+    while network.now() < until {
+        network.run_until(until);
+    }
+}
+
+fn start(network: &mut Network<Resident>, site: &str, app: impl App + 'static) -> ProgramId {
+    let site = network.plan().site(site).unwrap();
+    network.start(site, Resident::App(Box::new(app)))
+}
+
+/// What one end of a [`Talk`] saw.
+#[derive(Default)]
+struct Seen {
+    opened: Option<Instant>,
+    received: u64,
+    end: Option<Instant>,
+    error: Option<SocketError>,
+    peer: Option<SocketAddr>,
+}
+
+/// One end of a connection that sends, ends its direction, and reads to the end of the other. A client sends at once, a
+/// server only once the client has ended.
+struct Talk {
+    /// Connects there; a server listens instead.
+    to: Option<SocketAddr>,
+    sends: u64,
+    socket: Option<SocketId>,
+    sent: u64,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Talk {
+    fn new(to: Option<SocketAddr>, sends: u64) -> (Talk, Arc<Mutex<Seen>>) {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        (Talk { to, sends, socket: None, sent: 0, seen: Arc::clone(&seen) }, seen)
+    }
+}
+
+impl Program for Talk {
+    fn poll(&mut self, now: Instant, sockets: &mut dyn Sockets) {
+        let mut seen = self.seen.lock().unwrap();
+        let socket = *self.socket.get_or_insert_with(|| match self.to {
+            Some(to) => sockets.connect(to).unwrap(),
+            None => sockets.listen(PORT).unwrap(),
+        });
+        if self.to.is_none() && seen.peer.is_none() {
+            let Ok(Some(accepted)) = sockets.accept(socket) else { return };
+            self.socket = Some(accepted);
+        }
+        let Some(socket) = self.socket else { return };
+        match sockets.connection(socket) {
+            Ok(Connection::Opening) => return,
+            Ok(Connection::Open) => {
+                seen.opened.get_or_insert(now);
+                seen.peer = sockets.peer_address(socket).ok();
+            }
+            Err(error) => seen.error = seen.error.or(Some(error)),
+        }
+        let mut piece = [0; 4096];
+        loop {
+            match sockets.receive(socket, &mut piece) {
+                Ok(Received::Bytes(count)) => seen.received += count as u64,
+                Ok(Received::Nothing) => break,
+                Ok(Received::End) => {
+                    seen.end.get_or_insert(now);
+                    break;
+                }
+                Err(error) => {
+                    seen.error = seen.error.or(Some(error));
+                    break;
+                }
+            }
+        }
+        if self.to.is_none() && seen.end.is_none() {
+            return;
+        }
+        while self.sent < self.sends {
+            match sockets.send_pattern(socket, 1, self.sent, self.sends - self.sent) {
+                Ok(taken) if taken > 0 => self.sent += taken,
+                _ => return,
+            }
+        }
+        sockets.finish(socket);
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        None
+    }
+
+    fn is_done(&self) -> bool {
+        false
+    }
+}
+
+impl App for Talk {
+    fn report(&self, _now: Instant) -> Report {
+        Report { status: Status::Running, ended: None, measurements: Vec::new(), series: Vec::new() }
+    }
+}
+
+#[test]
+fn each_direction_ends_for_itself_and_the_server_sees_the_client() {
+    let (mut network, pairs, server) = network(TEXT);
+    let (listens, served) = Talk::new(None, 300_000);
+    let (connects, seen) = Talk::new(Some(server), 50_000);
+    start(&mut network, "hub", listens);
+    start(&mut network, "ship", connects);
+    run_for(&mut network, 30);
+    let (served, seen) = (served.lock().unwrap(), seen.lock().unwrap());
+    assert_eq!((served.received, seen.received), (50_000, 300_000));
+    // The server begins after the client's end: what it sends crosses a connection that is half closed.
+    assert!(served.end.unwrap() < seen.end.unwrap());
+    assert_eq!((served.error, seen.error), (None, None));
+    let ship = network.plan().address(network.plan().site("ship").unwrap()).unwrap();
+    assert_eq!(served.peer.unwrap().ip(), ship);
+    let [hub, terminal] = &pairs.left(&network)[0];
+    assert_eq!((terminal.figures.relayed, terminal.figures.ended, hub.figures.reset), (1, 1, 0));
+}
+
+#[test]
+fn a_refusal_is_seen_as_a_refusal() {
+    let (mut network, pairs, server) = network(TEXT);
+    let (connects, seen) = Talk::new(Some(server), 1);
+    let before = network.now();
+    start(&mut network, "ship", connects);
+    run_for(&mut network, 10);
+    let seen = seen.lock().unwrap();
+    assert_eq!((seen.opened, seen.error), (None, Some(SocketError::Refused)));
+    assert_eq!(pairs.left(&network)[0][1].figures.refused, 1);
+    assert!(network.now() > before);
+}
+
+#[test]
+fn without_the_other_gateway_connections_pass_or_are_refused() {
+    for (fail, done) in [("open", true), ("closed", false)] {
+        // The link is gone for the first minute: the pair never meets, and afterwards packets pass.
+        let text = TEXT.replace(
+            "[gateways.sat]\n",
+            &format!("outages = [{{ at = '0 s', lasts = '60 s' }}]\n[gateways.sat]\nfail = '{fail}'\n"),
+        );
+        let scenario = Scenario::parse("x", &text, &[]).unwrap();
+        let mut network = Network::new(&setup(&scenario, &scenario.cases[0])).unwrap();
+        let pairs = Pairs::start(&scenario.cases[0], 1, &mut network).unwrap();
+        run_for(&mut network, 20);
+        let hub = network.plan().address(network.plan().site("hub").unwrap()).unwrap();
+        let spec = BulkSpec { amount: Amount::Bytes(100_000), port: PORT, ..BulkSpec::default() };
+        let site = network.plan().site("hub").unwrap();
+        network.start(site, Resident::App(spec.server(1)));
+        let site = network.plan().site("ship").unwrap();
+        let client = network.start(site, Resident::App(spec.client(hub.into(), 1)));
+        run_for(&mut network, 200);
+        let report = network.program(client).and_then(|client| client.report(network.now())).unwrap();
+        assert_eq!(report.status == Status::Done, done, "{fail}: {:?}", report.status);
+        let figures = pairs.left(&network)[0][1].figures;
+        assert_eq!((figures.bypassed, figures.turned_away), if done { (1, 0) } else { (0, 1) });
+        assert_eq!(figures.beside_packets > 10, done);
+    }
+}
