@@ -182,7 +182,7 @@ fn a_peer_that_breaks_the_protocol_loses_that_stream_alone() {
         let made = world.sites[FAR].made.len();
         intrude(&mut world, &bytes, true);
         assert_eq!(world.gateways[FAR].figures().malformed, malformed, "{bytes:?}");
-        for socket in world.sites[FAR].made[made..].to_vec() {
+        for socket in world.sites[FAR].made[made..].iter().copied() {
             assert!(world.sites[FAR].host_sees_reset(socket) && !world.sites[FAR].host_sees_end(socket), "{bytes:?}");
         }
         let data = noise(3, 50_000);
