@@ -166,7 +166,7 @@ fn play(world: &mut World, runs: &mut [Run], mut fault: impl FnMut(usize, &mut W
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(120))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
     /// The same over QUIC and a link that loses packets, with a gateway that is killed and started anew.
     #[test]
     fn nor_over_quic_when_a_gateway_is_killed(
@@ -210,7 +210,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(80))]
     #[test]
     fn no_host_ever_sees_a_short_file_with_a_clean_end(
         plans in proptest::collection::vec(plan(), 1..6),
