@@ -244,10 +244,6 @@ impl RateControl {
             return;
         }
         let Some((excess, lost)) = self.excess() else {
-            if self.phase == Phase::Growing {
-                // Few packets yet, and one lost among them says little.
-                self.raise(now);
-            }
             return;
         };
         self.recent_loss = lost;
@@ -521,6 +517,7 @@ mod tests {
             if now > to - 1.0 {
                 queue = queue.max(path.free_at - now);
             }
+            assert!(control.rate() < 1_000_000_000, "{control:?}");
             now += BITS as f64 / control.rate() as f64;
         }
         queue
