@@ -16,6 +16,6 @@ pub mod satellite;
 
 pub use config::{Compression, Fail, GatewayConfig, Interactive, Memory, Open};
 pub use figures::Figures;
-pub use file::GatewayFile;
+pub use file::{CaptureRules, GatewayFile, Network, Role};
 pub use gateway::Gateway;
 pub use notice::{Notice, Outcome, Server};

@@ -5,6 +5,7 @@ mod faults;
 mod pair;
 mod properties;
 mod proxies;
+mod quic;
 mod site;
 mod transfers;
 mod world;

@@ -31,9 +31,9 @@ fn host() -> impl Strategy<Value = Host> {
         0_usize..60_000,
         any::<bool>(),
         proptest::option::weighted(0.15, 0_usize..60_000),
-        1_usize..20_000,
+        100_usize..20_000,
         0_usize..20,
-        1_usize..20_000,
+        100_usize..20_000,
     )
         .prop_map(|(bytes, compressible, resets_after, reads, reads_from, writes)| Host {
             bytes,
@@ -146,14 +146,77 @@ impl Run {
     }
 }
 
+/// Plays the plans to their end, with what `fault` does before each turn.
+fn play(world: &mut World, runs: &mut [Run], mut fault: impl FnMut(usize, &mut World)) -> Result<(), TestCaseError> {
+    for turn in 0..3000 {
+        fault(turn, world);
+        for (index, run) in runs.iter_mut().enumerate() {
+            run.turn(index, world);
+        }
+        world.run_ms(40);
+        let mut done = true;
+        for run in runs.iter() {
+            done &= run.check(world)? || run.reset != [false; 2];
+        }
+        if done && turn > 150 {
+            break;
+        }
+    }
+    Ok(())
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    /// The same over QUIC and a link that loses packets, with a gateway that is killed and started anew.
+    #[test]
+    fn nor_over_quic_when_a_gateway_is_killed(
+        plans in proptest::collection::vec(plan(), 1..5),
+        loss in 0.0..0.05,
+        seed: u64,
+        buffer in 2_000_usize..20_000,
+        kill in proptest::option::weighted(0.7, (0_usize..100, 0_usize..2)),
+    ) {
+        let mut world = World::quic(seed, loss, |_| {});
+        world.run_ms(2_500);
+        for site in &mut world.sites {
+            site.buffer = buffer;
+        }
+        let mut runs: Vec<Run> = plans.into_iter().enumerate().map(|(index, plan)| Run::new(index, plan)).collect();
+        play(&mut world, &mut runs, |turn, world| {
+            if let Some((at, end)) = kill && turn == at {
+                world.kill(end);
+            }
+        })?;
+        if kill.is_none() {
+            for run in &runs {
+                prop_assert!(run.sockets.is_some());
+                if run.plan.hosts.iter().all(|host| host.resets_after.is_none()) {
+                    prop_assert!(run.check(&world)?, "not everything arrived: {:?} of {:?}", run.got.each_ref().map(Vec::len), run.plan);
+                }
+            }
+        }
+        // Beyond the hold time nothing of what was broken is left.
+        world.run_ms(400_000);
+        for run in &runs {
+            run.check(&world)?;
+        }
+        for gateway in &world.gateways {
+            if kill.is_some() {
+                prop_assert_eq!(gateway.figures().connections_open, 0);
+                prop_assert_eq!(gateway.figures().memory_held, 0);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(80))]
     #[test]
     fn no_host_ever_sees_a_short_file_with_a_clean_end(
         plans in proptest::collection::vec(plan(), 1..6),
         early: bool,
         packs: bool,
-        pieces in (1_usize..3000, 1_usize..3000),
+        pieces in (100_usize..3000, 100_usize..3000),
         buffer in 100_usize..20_000,
         silence in proptest::option::of((0_usize..60, 1_usize..60)),
         kill in proptest::option::weighted(0.4, 0_usize..120),
@@ -168,7 +231,7 @@ proptest! {
             site.buffer = buffer;
         }
         let mut runs: Vec<Run> = plans.into_iter().enumerate().map(|(index, plan)| Run::new(index, plan)).collect();
-        for turn in 0..3000 {
+        play(&mut world, &mut runs, |turn, world| {
             if let Some((at, lasts)) = silence {
                 if turn == at {
                     world.pair.silence(true);
@@ -179,18 +242,7 @@ proptest! {
             if kill == Some(turn) {
                 world.pair.lose(Loss::Restarted);
             }
-            for (index, run) in runs.iter_mut().enumerate() {
-                run.turn(index, &mut world);
-            }
-            world.run_ms(40);
-            let mut done = true;
-            for run in &runs {
-                done &= run.check(&world)? || run.reset != [false; 2];
-            }
-            if done && turn > 150 {
-                break;
-            }
-        }
+        })?;
         // Without faults, whoever was answered got everything.
         if kill.is_none() {
             for run in &runs {

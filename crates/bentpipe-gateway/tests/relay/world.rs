@@ -1,14 +1,18 @@
 //! Two sites, two gateways, a clock.
 
 use crate::pair::Pair;
-use crate::site::{Server, Site};
+use crate::site::{Fate, Server, Site};
+use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::satellite::{SatelliteConfig, Side};
 use bentpipe_gateway::{Gateway, GatewayConfig};
-use bentpipe_link::capture::RequestId;
+use bentpipe_link::capture::{Refusal, RequestId};
 use bentpipe_link::framing::Framing;
+use bentpipe_link::seed::{Seed, Stream, unit};
 use bentpipe_link::socket::{Program, SocketId, fill_pattern};
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::BitRate;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 /// The site of the clients.
 pub const NEAR: usize = 0;
@@ -23,6 +27,17 @@ pub struct World {
     pub pair: Pair,
     /// Polls so far.
     pub polls: u64,
+    /// Over QUIC: the link, and what makes another satellite side.
+    network: Option<Network>,
+}
+
+/// A link of 300 ms for datagrams that loses some.
+struct Network {
+    random: Stream,
+    loss: f64,
+    flying: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
+    sent: u64,
+    seed: u64,
 }
 
 /// The defaults, for a link of 10 Mbit/s.
@@ -60,7 +75,64 @@ impl World {
             Gateway::new(config, satellite)
         });
         let sites = [Site::new("198.51.100.2:4433"), Site::new("198.51.100.1:4433")];
-        World { now: Instant::ZERO, sites, gateways, pair, polls: 0 }
+        World { now: Instant::ZERO, sites, gateways, pair, polls: 0, network: None }
+    }
+
+    /// Over QUIC and a link that loses this share of datagrams.
+    pub fn quic(seed: u64, loss: f64, change: impl Fn(&mut GatewayConfig)) -> World {
+        let mut world = World::unconnected(change);
+        let random = Seed(seed).stream("loss");
+        world.network = Some(Network { random, loss, flying: BTreeMap::new(), sent: 0, seed });
+        for end in [NEAR, FAR] {
+            world.restart(end);
+        }
+        world
+    }
+
+    /// A gateway is killed and started anew; its kernel resets what it had open.
+    pub fn kill(&mut self, end: usize) {
+        let site = &mut self.sites[end];
+        for tcp in site.sockets.values_mut().filter(|tcp| !tcp.closed) {
+            tcp.aborted = true;
+        }
+        for fate in site.fates.values_mut().filter(|fate| **fate == Fate::Pending) {
+            *fate = Fate::Refused(Refusal::Ignored);
+        }
+        site.requests.clear();
+        site.listeners.clear();
+        self.restart(end);
+    }
+
+    fn restart(&mut self, end: usize) {
+        let Some(network) = &mut self.network else { return };
+        network.seed += 1;
+        let config = self.gateways[end].config().clone();
+        let satellite = QuicSatellite::new(self.now, config.satellite.clone(), Crypto::Model(7), network.seed).unwrap();
+        self.gateways[end] = Gateway::new(config, Box::new(satellite));
+    }
+
+    /// Moves datagrams; when the next one arrives.
+    fn carry(&mut self) -> Option<Instant> {
+        let network = self.network.as_mut()?;
+        for end in [NEAR, FAR] {
+            let from = self.sites[end].address;
+            for (to, data) in self.sites[end].outgoing.drain(..) {
+                network.sent += 1;
+                if unit(&mut network.random) >= network.loss {
+                    let other = 1 - end;
+                    assert_eq!(to.port(), 4433);
+                    let at = self.now + Duration::from_millis(300);
+                    network.flying.insert((at, network.sent), (other, from, data));
+                }
+            }
+        }
+        while let Some(entry) = network.flying.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let (end, from, data) = entry.remove();
+            self.sites[end].incoming.push_back((from, data));
+        }
+        network.flying.keys().next().map(|(at, _)| *at)
     }
 
     /// Works whatever can be worked without the clock; whether anything was.
@@ -69,6 +141,7 @@ impl World {
         for round in 0.. {
             assert!(round < 10_000, "the gateways never come to rest at {:?}", self.now);
             let mut more = false;
+            self.carry();
             for end in [NEAR, FAR] {
                 let site = &mut self.sites[end];
                 let due = self.gateways[end].next_wake().is_some_and(|at| at <= self.now);
@@ -93,7 +166,8 @@ impl World {
     /// Goes on to the next time at which something is due; `false`: nothing ever is.
     pub fn step(&mut self, until: Instant) -> bool {
         self.settle();
-        let next = self.gateways.iter().filter_map(Program::next_wake).min();
+        let arrival = self.carry();
+        let next = self.gateways.iter().filter_map(Program::next_wake).chain(arrival).min();
         match next.filter(|at| *at <= until) {
             Some(at) => {
                 self.now = at.max(self.now);
