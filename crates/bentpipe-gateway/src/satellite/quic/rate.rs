@@ -37,6 +37,8 @@ const FIRST_PACKETS: u64 = 10;
 const RATE_MIN_BPS: u64 = 1_000;
 /// Packets without which nothing is judged.
 const PACKETS_MIN: u64 = 16;
+/// What was sent is remembered for this long beyond what is judged.
+const KEPT: Duration = Duration::from_secs(8);
 /// Nothing delivered for this long is an outage.
 const OUTAGE: Duration = Duration::from_millis(250);
 
@@ -195,7 +197,8 @@ impl RateControl {
                 self.buckets.push_back(Bucket { start: now, sent: bytes, packets: 1, acked: 0, delay });
             }
         }
-        let keep = self.span() + self.span() + self.base_round_trip();
+        // Until acknowledged, through a queue of several seconds.
+        let keep = self.span() + self.span() + self.base_round_trip() + KEPT;
         while self.buckets.len() > 2 && (self.buckets[0].start + keep < now || self.buckets.len() > 512) {
             self.buckets.pop_front();
         }
@@ -390,8 +393,7 @@ impl RateControl {
         let (sent, acked, packets) = kept.fold((0, 0, 0), |(sent, acked, packets), bucket| {
             (sent + bucket.sent, acked + bucket.acked.min(bucket.sent), packets + bucket.packets)
         });
-        let least = if self.phase == Phase::Growing { PACKETS_MIN / 4 } else { PACKETS_MIN };
-        if packets < least || sent == 0 {
+        if packets < PACKETS_MIN || sent == 0 {
             return None;
         }
         let lost = 1.0 - acked as f64 / sent as f64;
@@ -515,6 +517,7 @@ mod tests {
             if now > to - 1.0 {
                 queue = queue.max(path.free_at - now);
             }
+            assert!(control.rate() < 1_000_000_000, "{control:?}");
             now += BITS as f64 / control.rate() as f64;
         }
         queue
