@@ -311,6 +311,13 @@ impl Session {
 }
 
 impl FtpConnection {
+    /// Closes the data connection: the other handle to it, too, or the server would wait for us for ever.
+    fn close_data(&mut self) {
+        if let (Some(_), Some(session)) = (self.data.take(), &self.session) {
+            session.sockets.lock().unwrap_or_else(PoisonError::into_inner).open.truncate(1);
+        }
+    }
+
     fn begin(&mut self, wire: &Wire, from: u64, known: Option<&Remote>) -> Result<Opened, Failure> {
         if self.session.is_none() {
             self.session = Some(Session::open(&self.server, wire)?);
@@ -343,7 +350,7 @@ impl Connection for FtpConnection {
     }
 
     fn open(&mut self, wire: &Wire, from: u64, _: Option<u64>, known: Option<&Remote>) -> Result<Opened, Failure> {
-        self.data = None;
+        self.close_data();
         let had_session = self.session.is_some();
         let opened = self.begin(wire, from, known);
         match opened {
@@ -370,7 +377,7 @@ impl Connection for FtpConnection {
                 }
             }
         }
-        self.data = None;
+        self.close_data();
         let Some(session) = &mut self.session else { return Ok(0) };
         session.owed = false;
         session.confirm().inspect_err(|_| self.session = None)?;
@@ -379,7 +386,7 @@ impl Connection for FtpConnection {
 
     fn abandon(&mut self) {
         // Closed with data unread, it resets; the reply to that is taken before the next command.
-        self.data = None;
+        self.close_data();
     }
 
     fn look_again(&mut self, wire: &Wire) -> Result<Option<Identity>, Failure> {

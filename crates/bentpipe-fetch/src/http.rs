@@ -437,8 +437,9 @@ fn read_roots(path: &std::path::Path) -> Result<RootCerts, Failure> {
 
 /// As curl's default is higher and browsers' is 20, ten is on the strict side; circles need not be followed longer.
 const REDIRECTS_MAX: u32 = 10;
-const HEADER_BYTES_MAX: usize = 64 * 1024;
-const BUFFER_BYTES: usize = 64 * 1024;
+const HEADER_BYTES_MAX: usize = 32 * 1024;
+/// More than a header may have: ureq takes a full buffer for the end of the connection.
+const BUFFER_BYTES: usize = 2 * HEADER_BYTES_MAX;
 /// A validator is kept in the state file.
 const VALIDATOR_BYTES_MAX: usize = 1024;
 const MESSAGE_CHARS_MAX: usize = 200;

@@ -104,6 +104,14 @@ fn several_connections_fetch_one_file() {
     }
 }
 
+/// More than the kernel's buffers hold: a server that is still sending when its piece is given up must learn of it.
+#[test]
+fn a_piece_that_is_given_up_ends_its_transfer() {
+    let bytes = content(40_000_000);
+    let outcome = Place::new().expect(&serve(&bytes, Habits::default()), &options(2), &bytes);
+    assert_eq!(outcome.failed_attempts, 0, "{:?}", outcome.notes);
+}
+
 #[test]
 fn old_and_odd_servers() {
     let bytes = content(700_000);

@@ -107,7 +107,10 @@ fn huge_headers_and_other_protocols_are_refused() {
     });
     let failure = Place::new().fails(&url, &options(1));
     assert!(matches!(failure, Failure::Protocol(_)), "{failure}");
-    let url = http(|_, _, stream| stream.write_all(b"SSH-2.0-OpenSSH\r\n\r\n").is_ok() && false);
+    let url = http(|_, _, stream| {
+        let _ = stream.write_all(b"SSH-2.0-OpenSSH\r\n\r\n");
+        false
+    });
     let failure = Place::new().fails(&url, &options(1));
     assert!(matches!(failure, Failure::Protocol(_)), "{failure}");
 }
