@@ -227,7 +227,8 @@ impl Case {
             }
         }
         let place = |i: usize| workloads_text_index(&text.workloads, i);
-        workload::give_ports(&mut workloads, &services).map_err(|(i, p)| p.under(&format!("workloads.{}", place(i))))?;
+        workload::give_ports(&mut workloads, &services)
+            .map_err(|(i, p)| p.under(&format!("workloads.{}", place(i))))?;
         let usual = LatenessLimits::default();
         let lateness = text.lateness.as_ref().map_or(usual, |limits| LatenessLimits {
             p99: limits.p99.unwrap_or(usual.p99),

@@ -165,7 +165,8 @@ fn initial_window(way: &Way, link: &LinkConfig, hosts: &Hosts) -> Option<Candida
     // A burst beyond what the link's queue takes would be lost; beyond the product it would only wait.
     let fits = product.min(room).min(FIRST_WINDOW) / way.inputs.segment_bytes;
     let most = u32::try_from(fits).unwrap_or(u32::MAX);
-    let mut sizes: Vec<u32> = [INITIAL_WINDOW_RFC, most].into_iter().filter(|n| *n > now && *n <= most.max(INITIAL_WINDOW_RFC)).collect();
+    let mut sizes: Vec<u32> =
+        [INITIAL_WINDOW_RFC, most].into_iter().filter(|n| *n > now && *n <= most.max(INITIAL_WINDOW_RFC)).collect();
     sizes.dedup();
     if sizes.is_empty() {
         return None;
@@ -220,8 +221,10 @@ fn every_segment(way: &Way, hosts: &Hosts) -> Option<Candidate> {
         after_idle: false,
         why: format!(
             "half as many delayed acknowledgements, twice the load on the way back: {} of {} at full rate",
-            quantity::rate(way.inputs.payload_rate_bps as f64 / 8.0 / way.inputs.segment_bytes as f64 * way.inputs.ack_bits as f64)
-                .replace('\u{a0}', " "),
+            quantity::rate(
+                way.inputs.payload_rate_bps as f64 / 8.0 / way.inputs.segment_bytes as f64 * way.inputs.ack_bits as f64
+            )
+            .replace('\u{a0}', " "),
             quantity::rate(way.inputs.return_rate_bps as f64).replace('\u{a0}', " ")
         ),
         source: "RFC 2760 §3.2.3, RFC 3449 §4.1; NTIA-5.F5",

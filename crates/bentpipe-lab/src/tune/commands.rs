@@ -139,7 +139,8 @@ mod tests {
             Atom::new(Side::Terminal, "ack_every", 1),
             Atom::size(Side::Terminal, "mtu", 576),
         ];
-        let lines: Vec<String> = commands(&atoms).into_iter().map(|c| format!("{}: {}", c.host.name(), c.text)).collect();
+        let lines: Vec<String> =
+            commands(&atoms).into_iter().map(|c| format!("{}: {}", c.host.name(), c.text)).collect();
         assert_eq!(
             lines,
             [

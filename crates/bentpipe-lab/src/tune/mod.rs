@@ -223,7 +223,13 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
     settings.sort_by_key(|setting: &Setting| setting.verdict);
     let predicted = run.predict(&after, &settings)?;
     let largest = |direction| run.bench.transfer(direction, run.bench.sizes.last().copied().unwrap_or(1), false);
-    let mtu = mtu::table(&run.bench.link, &before.with(&without_mtu(&atoms)).unwrap_or(before.clone()), &ways, largest, run.bench.runs(run.bench.sizes.last().copied().unwrap_or(1)))?;
+    let mtu = mtu::table(
+        &run.bench.link,
+        &before.with(&without_mtu(&atoms)).unwrap_or(before.clone()),
+        &ways,
+        largest,
+        run.bench.runs(run.bench.sizes.last().copied().unwrap_or(1)),
+    )?;
     let inputs: Vec<WayInputs> = ways.iter().map(|way| way_inputs(link, way)).collect();
     let linux_cannot = linux_cannot(&inputs, &settings, set_up.as_ref(), &atoms);
     let notes = notes(link, tcp, &predicted, set_up.as_ref(), &settings);
@@ -287,14 +293,14 @@ fn way_inputs(link: &LinkConfig, way: &Way) -> WayInputs {
         Direction::Upload => &link.forward,
     };
     let segment = DataSize::from_bytes(way.inputs.segment_bytes);
-    let limit = asymmetry::forward_limit(
-        predict::total_rate(back),
-        way.inputs.ack_bits,
-        segment,
-        way.inputs.segments_per_ack,
-    );
+    let limit =
+        asymmetry::forward_limit(predict::total_rate(back), way.inputs.ack_bits, segment, way.inputs.segments_per_ack);
     let limits = limit < BitRate::from_bps(way.inputs.payload_rate_bps);
-    WayInputs { direction: name(way.direction), inputs: way.inputs.clone(), acknowledged_bps: limits.then_some(limit.bps) }
+    WayInputs {
+        direction: name(way.direction),
+        inputs: way.inputs.clone(),
+        acknowledged_bps: limits.then_some(limit.bps),
+    }
 }
 
 /// What is simulated.
@@ -352,7 +358,8 @@ impl Bench {
 
     /// What a setting for these directions is judged by.
     fn transfers(&self, directions: &[Direction], after_idle: bool) -> Vec<Transfer> {
-        let sizes: &[u64] = if after_idle { &self.sizes[self.sizes.len() / 2..=self.sizes.len() / 2] } else { &self.sizes };
+        let sizes: &[u64] =
+            if after_idle { &self.sizes[self.sizes.len() / 2..=self.sizes.len() / 2] } else { &self.sizes };
         let used = self.directions.iter().filter(|direction| directions.contains(direction));
         used.flat_map(|direction| sizes.iter().map(|bytes| self.transfer(*direction, *bytes, after_idle))).collect()
     }
@@ -413,9 +420,9 @@ impl Run {
             let effects = self.effects(&with, &without, &candidate)?;
             let verdict = verdict(&effects);
             let mean = mean(&effects);
-            let better = best.as_ref().is_none_or(|(known, least, ..)| {
-                verdict < *known || (verdict == *known && mean < least * BETTER)
-            });
+            let better = best
+                .as_ref()
+                .is_none_or(|(known, least, ..)| verdict < *known || (verdict == *known && mean < least * BETTER));
             if better {
                 best = Some((verdict, mean, atoms.clone(), effects));
             }
@@ -479,7 +486,15 @@ impl Run {
             }
             let [before, terminal_only, hub_only, after] = summaries[..] else { continue };
             let Transfer { direction, bytes, after_idle, .. } = transfer;
-            rows.push(Predicted { direction: name(direction), bytes, after_idle, before, terminal_only, hub_only, after });
+            rows.push(Predicted {
+                direction: name(direction),
+                bytes,
+                after_idle,
+                before,
+                terminal_only,
+                hub_only,
+                after,
+            });
         }
         Ok(rows)
     }
@@ -561,7 +576,13 @@ fn linux_cannot(ways: &[WayInputs], settings: &[Setting], set_up: Option<&SetUp>
     cannot
 }
 
-fn notes(link: &LinkConfig, tcp: &TcpConfig, predicted: &[Predicted], set_up: Option<&SetUp>, settings: &[Setting]) -> Vec<String> {
+fn notes(
+    link: &LinkConfig,
+    tcp: &TcpConfig,
+    predicted: &[Predicted],
+    set_up: Option<&SetUp>,
+    settings: &[Setting],
+) -> Vec<String> {
     let mut notes = Vec::new();
     if tcp.preset.as_deref().is_some_and(|preset| !preset.starts_with("linux")) {
         notes.push(

@@ -115,7 +115,7 @@ impl Stack {
                 }
             }
             Up::Unreachable(datagram) => self.undeliverable(now, &datagram),
-            Up::Passing(interface, datagram) => self.passing(now, interface, *datagram),
+            Up::Passing(interface, datagram) => self.passing(now, interface, datagram),
         }
     }
 
@@ -487,7 +487,7 @@ impl Stack {
     }
 
     /// Where a connection that is made elsewhere puts its packets.
-    pub(super) fn output(&mut self) -> &mut VecDeque<Datagram> {
+    pub(super) fn output(&mut self) -> &mut VecDeque<Box<Datagram>> {
         &mut self.out
     }
 

@@ -1,7 +1,7 @@
 //! One module a command.
 
-pub mod gateway;
 pub mod experiments;
+pub mod gateway;
 pub mod generate;
 pub mod get;
 pub mod links;
