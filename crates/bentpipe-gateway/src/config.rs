@@ -15,7 +15,8 @@ pub enum Open {
     Early,
 }
 
-/// What becomes of new connections while the other gateway cannot be reached.
+/// What becomes of new connections while the other gateway cannot be reached. Clients of the proxies are told that the
+/// gateway cannot connect them, either way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fail {
     /// They pass the gateway by, unaccelerated.

@@ -626,7 +626,7 @@ impl Program for Gateway {
         if self.again {
             return Some(self.now);
         }
-        if self.is_done() {
+        if self.is_done() || self.pair.told_capture {
             return None;
         }
         // While the socket is full, what the satellite side would send next waits too.

@@ -14,6 +14,17 @@ pub enum Server {
     Name(String, u16),
 }
 
+impl Server {
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        match self {
+            Server::Address(address) => address.port(),
+            Server::Name(_, port) => *port,
+        }
+    }
+}
+
 /// How a connection request ended, seen from the far side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {

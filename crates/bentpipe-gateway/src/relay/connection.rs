@@ -249,6 +249,20 @@ impl Connection {
     /// The pair's connection is over.
     pub(crate) fn lost(&mut self, site: &mut Site<'_>) {
         self.stream = None;
+        match (&self.stage, self.origin) {
+            // A circuit comes back: the client has not been answered, so its request is simply made again.
+            (Stage::Requested, Origin::Caught(_)) if site.shared.config.satellite.dial_up => {
+                let port = self.server.as_ref().map_or(0, Server::port);
+                self.out.forget(site);
+                self.inbound.forget(site);
+                self.out = Outbound::new(Meter::new(&site.shared.policy, port, self.traffic_class));
+                self.inbound = Inbound::default();
+                self.set_stage(site, Stage::Waiting);
+                self.count_memory(site);
+                return;
+            }
+            _ => {}
+        }
         match self.stage {
             Stage::Requested => self.fail(site),
             Stage::Asking(_) | Stage::Waiting | Stage::Telling | Stage::Lingering | Stage::Gone => {}
@@ -389,10 +403,7 @@ impl Connection {
                     return self.set_stage(site, Stage::Telling);
                 }
                 Progress::Connect { server, rest } => {
-                    let port = match &server {
-                        Server::Address(address) => address.port(),
-                        Server::Name(_, port) => *port,
-                    };
+                    let port = server.port();
                     self.out = Outbound::new(Meter::new(&site.shared.policy, port, 0));
                     self.server = Some(server);
                     site.shared.figures.requests += 1;
@@ -615,10 +626,7 @@ impl Connection {
                 return Next::Gone;
             }
         };
-        let port = match &opening.server {
-            Server::Address(address) => address.port(),
-            Server::Name(_, port) => *port,
-        };
+        let port = opening.server.port();
         self.out = Outbound::new(Meter::new(&site.shared.policy, port, opening.traffic_class));
         if opening.may_pack && site.shared.config.compression == Compression::Auto {
             self.out.may_pack();

@@ -97,6 +97,24 @@ fn a_circuit_that_is_set_up_for_50_s_is_no_failure() {
 }
 
 #[test]
+fn a_request_outlives_the_loss_of_a_circuit() {
+    let mut world = World::new(|config| config.satellite.dial_up = true);
+    let request = world.ask(Server::Waits);
+    world.run_ms(400);
+    assert_eq!(world.sites[FAR].made.len(), 1);
+    world.pair.lose(Loss::Silence);
+    world.run_ms(50_000);
+    assert_eq!(world.sites[NEAR].fates[&request], Fate::Pending);
+    assert!(world.sites[FAR].host_sees_reset(world.sites[FAR].made[0]));
+    world.sites[FAR].servers.insert(SERVER.parse().unwrap(), Server::Accepts);
+    world.pair.connect();
+    world.run_ms(700);
+    let (client, server) = (world.sites[NEAR].answered(request).unwrap(), world.sites[FAR].made[1]);
+    let page = noise(4, 50_000);
+    assert!(world.transfer((FAR, server), (NEAR, client), &page) == page);
+}
+
+#[test]
 fn requests_and_connections_are_limited() {
     let mut world = World::new(|config| {
         config.pending = 3;
@@ -182,7 +200,7 @@ fn a_peer_that_breaks_the_protocol_loses_that_stream_alone() {
         let made = world.sites[FAR].made.len();
         intrude(&mut world, &bytes, true);
         assert_eq!(world.gateways[FAR].figures().malformed, malformed, "{bytes:?}");
-        for socket in world.sites[FAR].made[made..].to_vec() {
+        for socket in world.sites[FAR].made[made..].iter().copied() {
             assert!(world.sites[FAR].host_sees_reset(socket) && !world.sites[FAR].host_sees_end(socket), "{bytes:?}");
         }
         let data = noise(3, 50_000);

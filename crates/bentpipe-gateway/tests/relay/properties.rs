@@ -31,9 +31,9 @@ fn host() -> impl Strategy<Value = Host> {
         0_usize..60_000,
         any::<bool>(),
         proptest::option::weighted(0.15, 0_usize..60_000),
-        1_usize..20_000,
+        100_usize..20_000,
         0_usize..20,
-        1_usize..20_000,
+        100_usize..20_000,
     )
         .prop_map(|(bytes, compressible, resets_after, reads, reads_from, writes)| Host {
             bytes,
@@ -166,7 +166,7 @@ fn play(world: &mut World, runs: &mut [Run], mut fault: impl FnMut(usize, &mut W
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
     /// The same over QUIC and a link that loses packets, with a gateway that is killed and started anew.
     #[test]
     fn nor_over_quic_when_a_gateway_is_killed(
@@ -210,13 +210,13 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(80))]
     #[test]
     fn no_host_ever_sees_a_short_file_with_a_clean_end(
         plans in proptest::collection::vec(plan(), 1..6),
         early: bool,
         packs: bool,
-        pieces in (1_usize..3000, 1_usize..3000),
+        pieces in (100_usize..3000, 100_usize..3000),
         buffer in 100_usize..20_000,
         silence in proptest::option::of((0_usize..60, 1_usize..60)),
         kill in proptest::option::weighted(0.4, 0_usize..120),

@@ -92,5 +92,6 @@ fn a_rate_declared_anew_counts_at_once() {
     world.hub().satellite.set_rate(now, Some(BitRate::from_bps(2_000_000)));
     world.run(now + seconds(10.0), |_| false);
     let bits = (world.link_bytes()[0] - before) * 8;
-    assert!((19_900_000..20_100_000).contains(&bits), "{bits}");
+    // What was on its way at the old rate has to arrive first.
+    assert!((19_000_000..20_100_000).contains(&bits), "{bits}");
 }

@@ -17,8 +17,8 @@ fn share(bytes: u64, time: f64, round_trip: f64, rate: f64) -> f64 {
 
 #[test]
 fn a_transfer_fills_a_geostationary_link_at_any_loss() {
-    // Of 1500 bytes, 1436 are payload: 0.957. Loss costs its share, and the tail a time-out.
-    for (loss, least, per_byte) in [(0.0, 0.95, 1.05), (0.001, 0.93, 1.055), (0.01, 0.84, 1.07)] {
+    // Of 1500 bytes, 1448 are payload: 0.965. Loss costs its share, and the tail a time-out.
+    for (loss, least, per_byte) in [(0.0, 0.95, 1.05), (0.001, 0.92, 1.055), (0.01, 0.84, 1.07)] {
         let mut world = geo(loss, 1);
         world.connect();
         let before = world.link_bytes();
@@ -66,9 +66,9 @@ fn bit_errors_on_a_t1_cost_what_they_must() {
         world.connect();
         let time = world.fetch(1, 100, 2_000_000, 60.0)[0];
         let share = share(2_000_000, time, 0.5, 1.536e6);
-        let best = (300..=1436)
+        let best = (300..=1448)
             .map(|payload| {
-                let wire = f64::from(payload) + 64.0 + 7.0;
+                let wire = f64::from(payload) + 52.0 + 7.0;
                 f64::from(payload) / wire * (1.0 - ratio).powf(wire * 8.0)
             })
             .fold(0.0, f64::max);
@@ -147,5 +147,5 @@ fn traffic_beside_the_pair_gets_its_share() {
     world.hub().satellite.set_beside(start, bentpipe_link::units::BitRate::from_bps(4_000_000));
     let time = world.fetch(1, 100, 3_000_000, 30.0)[0];
     let share = share(3_000_000, time, 0.6, 6e6);
-    assert!((0.94..0.96).contains(&share), "{share}");
+    assert!((0.94..0.97).contains(&share), "{share}");
 }

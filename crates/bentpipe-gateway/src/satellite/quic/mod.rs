@@ -97,7 +97,7 @@ pub struct QuicSatellite {
 /// What only one of the sides does.
 enum Role {
     Hub(Hub),
-    Terminal(Terminal),
+    Terminal(Box<Terminal>),
 }
 
 impl QuicSatellite {
@@ -136,7 +136,7 @@ impl QuicSatellite {
             Side::Terminal(address) => {
                 let mut terminal = Terminal::new(now, suite, address, random);
                 let endpoint = terminal.endpoint();
-                (Role::Terminal(terminal), endpoint)
+                (Role::Terminal(Box::new(terminal)), endpoint)
             }
         };
         let packet_bits = config.mtu * 8;

@@ -271,11 +271,17 @@ impl Peer {
         into.clear();
         let before = self.connection.stats().frame_tx;
         let was_in_flight = self.gate.in_flight();
-        let transmit = self.connection.poll_transmit(around.clock.at(now), 1, into);
-        let Some(transmit) = transmit else {
-            if !closed {
-                self.streams.nothing_left();
+        let at = around.clock.at(now);
+        let mut transmit = self.connection.poll_transmit(at, 1, into);
+        if transmit.is_none() && !closed {
+            // So the library had nothing left, whatever we thought.
+            self.streams.nothing_left();
+            if self.is_connected() && self.streams.is_sending() {
+                self.streams.feed(&mut self.connection, around.events);
+                transmit = self.connection.poll_transmit(at, 1, into);
             }
+        }
+        let Some(transmit) = transmit else {
             self.settle(now, around);
             return None;
         };

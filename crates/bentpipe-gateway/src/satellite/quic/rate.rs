@@ -37,6 +37,8 @@ const FIRST_PACKETS: u64 = 10;
 const RATE_MIN_BPS: u64 = 1_000;
 /// Packets without which nothing is judged.
 const PACKETS_MIN: u64 = 16;
+/// What was sent is remembered for this long beyond what is judged.
+const KEPT: Duration = Duration::from_secs(8);
 /// Nothing delivered for this long is an outage.
 const OUTAGE: Duration = Duration::from_millis(250);
 
@@ -195,7 +197,8 @@ impl RateControl {
                 self.buckets.push_back(Bucket { start: now, sent: bytes, packets: 1, acked: 0, delay });
             }
         }
-        let keep = self.span() + self.span() + self.base_round_trip();
+        // Until acknowledged, through a queue of several seconds.
+        let keep = self.span() + self.span() + self.base_round_trip() + KEPT;
         while self.buckets.len() > 2 && (self.buckets[0].start + keep < now || self.buckets.len() > 512) {
             self.buckets.pop_front();
         }
@@ -246,7 +249,8 @@ impl RateControl {
         self.recent_loss = lost;
         let limit = if self.on_trial { EXCESS_ON_TRIAL } else { EXCESS };
         if excess > limit {
-            if self.loss_before > 0.0 && lost > 0.8 * self.loss_before {
+            let same = self.loss_before > 0.0 && (0.8..1.25).contains(&(lost / self.loss_before));
+            if same && self.queue_delay(2).is_none_or(|queue| queue <= self.queue_allowed()) {
                 // A lower rate lost as much: the link loses that at any rate.
                 self.learnt_loss = lost.min(0.5);
                 self.loss_before = 0.0;
@@ -257,8 +261,14 @@ impl RateControl {
             }
             self.loss_before = if excess > EXCESS { lost } else { 0.0 };
             let explained = 1.0 - self.loss.max(self.learnt_loss);
-            let hold = self.rate as f64 * (1.0 - lost) / explained * HEADROOM;
-            self.lower(now, hold as u64, false);
+            let mut hold = self.rate as f64 * (1.0 - lost) / explained;
+            if self.is_busy()
+                && let Some(delivered) = self.delivered()
+            {
+                // What was sent while a queue filled says less than what came out of it.
+                hold = hold.min(delivered as f64 / explained);
+            }
+            self.lower(now, (hold * HEADROOM) as u64, false);
             return;
         }
         if let Some(queue) = self.queue_delay(0)
@@ -314,10 +324,12 @@ impl RateControl {
         self.step = STEP.0;
         let before = self.rate;
         let hold = hold.clamp(RATE_MIN_BPS, self.declared.unwrap_or(u64::MAX));
-        let queue = self.queue_delay(0).unwrap_or_default();
+        let queue = self.queue_delay(2).unwrap_or_default();
         // Until the queue is gone, and what is on its way has arrived.
         let seconds = queue.as_secs_f64() / (1.0 - DRAIN);
-        let drain = Duration::from_secs_f64(seconds.min(10.0)) + self.base_round_trip() + queue + self.width();
+        let drain = Duration::from_secs_f64(seconds.min(10.0)) + self.base_round_trip() + queue;
+        // And has been counted.
+        let drain = drain + self.width() + self.width();
         let rate = ((hold as f64 / HEADROOM * DRAIN) as u64).max(RATE_MIN_BPS);
         self.change(now, rate, Phase::Draining { until: now + drain, hold, before, queue, by_delay });
     }
@@ -339,7 +351,11 @@ impl RateControl {
     fn span(&self) -> Duration {
         let trips = Duration { ns: self.base_round_trip().ns * 2 };
         let span = trips.max(Duration { ns: self.width().ns * 4 });
-        if self.phase == Phase::Growing { Duration { ns: self.base_round_trip().ns / 2 } } else { span.max(SPAN_MIN) }
+        if self.phase == Phase::Growing {
+            Duration { ns: self.base_round_trip().ns / 2 }.max(Duration { ns: self.width().ns * 2 })
+        } else {
+            span.max(SPAN_MIN)
+        }
     }
 
     /// Buckets that belong to this rate, of which all is known that will be, newest last.
@@ -357,8 +373,7 @@ impl RateControl {
     fn excess(&self) -> Option<(f64, f64)> {
         let span = self.span();
         let newest = self.settled().next_back()?.1;
-        let considered: Vec<(&Bucket, Instant)> =
-            self.settled().filter(|(bucket, _)| bucket.start + span >= newest).collect();
+        let considered: Vec<(&Bucket, Instant)> = self.settled().filter(|(_, end)| *end + span > newest).collect();
         let first = considered.first()?.0.start;
         if newest.since(first) + self.width() < span {
             return None;
@@ -430,14 +445,16 @@ impl RateControl {
         all > 0 && full * 2 > all
     }
 
-    /// Bits per second on the wire that arrive, by the clock of the acknowledgements.
+    /// Bits per second on the wire that arrived lately, by the clock of the acknowledgements.
     fn delivered(&self) -> Option<u64> {
-        let first = self.arrivals.front()?.0;
-        let span = self.arrivals.back()?.0.since(first).as_secs_f64();
+        let last = self.arrivals.back()?.0;
+        let within = Duration { ns: self.span().ns / 2 };
+        let first = self.arrivals.partition_point(|arrival| arrival.0 + within < last);
+        let span = last.since(self.arrivals.get(first)?.0).as_secs_f64();
         if span < 0.2 {
             return None;
         }
-        let bytes: u64 = self.arrivals.iter().skip(1).map(|arrival| arrival.1).sum();
+        let bytes: u64 = self.arrivals.iter().skip(first + 1).map(|arrival| arrival.1).sum();
         Some((bytes as f64 * self.bits_per_byte / span) as u64)
     }
 }
@@ -500,6 +517,7 @@ mod tests {
             if now > to - 1.0 {
                 queue = queue.max(path.free_at - now);
             }
+            assert!(control.rate() < 1_000_000_000, "{control:?}");
             now += BITS as f64 / control.rate() as f64;
         }
         queue

@@ -88,7 +88,9 @@ struct Incoming {
     announced: bool,
     /// The library may have more.
     more: bool,
+    /// Nothing more can be read; why.
     over: Option<StreamError>,
+    /// The library has nothing more.
     gone: bool,
 }
 
@@ -270,9 +272,9 @@ impl Streams {
         self.forget(id);
     }
 
-    /// Drops a stream of which nothing more can come or go.
+    /// Drops a stream of which nothing more can go, and whose end the reader has seen.
     fn forget(&mut self, id: StreamId) {
-        if self.streams.get(&id).is_some_and(|stream| stream.out.gone && stream.inc.gone) {
+        if self.streams.get(&id).is_some_and(|stream| stream.out.gone && stream.inc.over.is_some()) {
             self.streams.remove(&id);
         }
     }
@@ -295,7 +297,10 @@ impl Streams {
     /// One turn of one stream: bytes given to the library.
     fn give(&mut self, connection: &mut Connection, id: StreamId, events: &mut VecDeque<Event>) -> u64 {
         let share = self.streams.get(&id).map_or(0, |stream| self.share(stream.class));
-        let (turn, class) = (self.turn as usize, self.streams.get(&id).map(|stream| stream.class));
+        let class = self.streams.get(&id).map(|stream| stream.class);
+        // Many take shorter turns, so that a short stream's end does not depend on where in the round it stands.
+        let others = class.map_or(1, |class| self.turns[class as usize].len() as u64 + 1);
+        let turn = (self.turn / others).max(self.payload) as usize;
         let (Some(stream), Some(number), Some(class)) = (self.streams.get_mut(&id), Self::theirs(id), class) else {
             return 0;
         };

@@ -89,7 +89,6 @@ impl Collector for Seen {
             ("requests_refused", "Requests that the server refused", None, f.refused),
             ("requests_unreachable", "Requests to servers that could not be reached", None, f.unreachable),
             ("requests_timed_out", "Requests that nobody answered in time", None, f.timed_out),
-            ("requests_unknown_name", "Requests for names that nobody knows", None, f.unknown_names),
             ("requests_bypassed", "Requests that passed the gateway by", None, f.bypassed),
             ("requests_turned_away", "Requests refused for want of the other gateway", None, f.turned_away),
             ("requests_denied", "Requests that a gateway did not allow", None, f.denied),
