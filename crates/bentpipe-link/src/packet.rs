@@ -62,9 +62,10 @@ impl Packet {
     /// A packet of a simulated host.
     #[must_use]
     #[inline]
-    pub fn from_datagram(id: u64, datagram: Datagram) -> Self {
+    pub fn from_datagram(id: u64, datagram: impl Into<Box<Datagram>>) -> Self {
+        let datagram = datagram.into();
         let length = datagram.bytes() as u32;
-        Packet { id, content: Content::Datagram { datagram: Box::new(datagram), inverted: None }, length }
+        Packet { id, content: Content::Datagram { datagram, inverted: None }, length }
     }
 
     /// What the receiving host makes of the packet; `None`: damaged so that a checksum shows it, or not a datagram.

@@ -55,7 +55,7 @@ pub struct Gateway {
 /// A connection request without an answer.
 #[derive(Debug)]
 struct Held {
-    datagram: Datagram,
+    datagram: Box<Datagram>,
     /// Where it came in.
     interface: usize,
 }
@@ -151,9 +151,9 @@ fn sent_ends(datagram: &Datagram, segment: &Segment) -> Ends {
 
 impl Stack {
     /// A packet for somebody else came in at `interface` of a site with a gateway.
-    pub(super) fn passing(&mut self, now: Instant, interface: usize, datagram: Datagram) {
+    pub(super) fn passing(&mut self, now: Instant, interface: usize, datagram: Box<Datagram>) {
         if self.belongs_here(&datagram) {
-            self.take_up(now, Up::Datagram(Box::new(datagram)));
+            self.take_up(now, Up::Datagram(datagram));
             return;
         }
         let Some(gateway) = self.gateway.as_mut() else { return };
@@ -263,7 +263,7 @@ impl Capture for View<'_> {
             Refusal::Unreachable => {
                 let Some((source, _)) = self.stack.ip.source_for(datagram.source) else { return };
                 let body = Body::Unreachable { code: 1, mtu: 0, about: wire::quote(&datagram) };
-                self.stack.output().push_back(Datagram::new(source, datagram.source, body));
+                self.stack.output().push_back(Box::new(Datagram::new(source, datagram.source, body)));
             }
             Refusal::Ignored => {}
             Refusal::Bypassed => {

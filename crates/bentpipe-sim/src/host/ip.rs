@@ -46,7 +46,12 @@ struct Interface {
 #[derive(Debug)]
 enum Neighbour {
     At([u8; 6]),
-    Asked { times: u32, again: Instant, waiting: Vec<Datagram> },
+    Asked {
+        times: u32,
+        again: Instant,
+        #[allow(clippy::vec_box)]
+        waiting: Vec<Box<Datagram>>,
+    },
 }
 
 /// Fragments of one packet.
@@ -64,7 +69,7 @@ pub enum Up {
     /// For this site.
     Datagram(Box<Datagram>),
     /// The site's own packet could not be delivered; as [`Body::Unreachable`] would tell.
-    Unreachable(Datagram),
+    Unreachable(Box<Datagram>),
     /// For somebody else, at a site whose gateway sees it first ([`Ip::show_passing`]): the interface it came in at.
     Passing(usize, Box<Datagram>),
 }
@@ -186,12 +191,12 @@ impl Ip {
         if self.shows_passing {
             return Some(Up::Passing(interface, datagram));
         }
-        self.forward(now, interface, *datagram);
+        self.forward(now, interface, datagram);
         None
     }
 
     /// A packet for somebody else (RFC 1812 §5.2).
-    pub fn forward(&mut self, now: Instant, from: usize, mut datagram: Datagram) {
+    pub fn forward(&mut self, now: Instant, from: usize, mut datagram: Box<Datagram>) {
         if self.role != Role::Router || datagram.ttl <= 1 {
             return;
         }
@@ -210,14 +215,14 @@ impl Ip {
                 about: wire::quote(&datagram),
             };
             let answer = Datagram::new(source, datagram.source, body);
-            let _ = self.send(now, answer);
+            let _ = self.send(now, Box::new(answer));
             return;
         }
         let _ = self.send(now, datagram);
     }
 
     /// Sends a packet, this site's own or a forwarded one. What cannot be sent comes back.
-    pub fn send(&mut self, now: Instant, datagram: Datagram) -> Option<Up> {
+    pub fn send(&mut self, now: Instant, datagram: Box<Datagram>) -> Option<Up> {
         let Some((interface, via)) = self.route(datagram.destination) else {
             return Some(Up::Unreachable(datagram));
         };
@@ -226,7 +231,7 @@ impl Ip {
             if matches!(datagram.body, Body::Tcp(_)) {
                 return Some(Up::Unreachable(datagram));
             }
-            self.send_fragments(now, datagram, mtu, interface, via);
+            self.send_fragments(now, *datagram, mtu, interface, via);
             return None;
         }
         self.send_to_neighbour(now, datagram, interface, via)
@@ -259,7 +264,7 @@ impl Ip {
                 },
                 ..datagram.clone()
             };
-            let _ = self.send_to_neighbour(now, fragment, interface, via);
+            let _ = self.send_to_neighbour(now, Box::new(fragment), interface, via);
             at += piece;
         }
     }
@@ -268,7 +273,7 @@ impl Ip {
     fn send_to_neighbour(
         &mut self,
         now: Instant,
-        mut datagram: Datagram,
+        mut datagram: Box<Datagram>,
         interface: usize,
         via: Ipv4Addr,
     ) -> Option<Up> {
@@ -289,13 +294,13 @@ impl Ip {
     }
 
     #[inline]
-    fn put(&mut self, interface: usize, datagram: Datagram) {
+    fn put(&mut self, interface: usize, datagram: impl Into<Box<Datagram>>) {
         self.next_packet += 1;
         self.ready.push_back((Port(interface), Packet::from_datagram(self.next_packet, datagram)));
     }
 
     /// Asks who has `via`; the packet waits.
-    fn ask(&mut self, now: Instant, interface: usize, via: Ipv4Addr, datagram: Datagram) {
+    fn ask(&mut self, now: Instant, interface: usize, via: Ipv4Addr, datagram: Box<Datagram>) {
         let own = &mut self.interfaces[interface];
         if let Some(Neighbour::Asked { waiting, .. }) = own.neighbours.get_mut(&via) {
             if waiting.len() < ARP_WAITING {

@@ -32,7 +32,7 @@ pub struct Stack {
     next_port: u16,
     next_echo: u16,
     /// Datagrams of this site on their way to its IP layer.
-    out: VecDeque<Datagram>,
+    out: VecDeque<Box<Datagram>>,
     /// Connections by the time of their next timer; entries may be too early.
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     /// Programs with news; one may stand here more than once, and is then polled once more than it needs.
@@ -107,16 +107,21 @@ impl Stack {
     /// What the IP layer handed up.
     pub fn take_up(&mut self, now: Instant, up: Up) {
         match up {
-            Up::Datagram(datagram) => self.datagram(now, *datagram),
+            Up::Datagram(mut datagram) => {
+                let (source, destination, class) = (datagram.source, datagram.destination, datagram.traffic_class);
+                match &mut datagram.body {
+                    Body::Tcp(segment) => self.segment(now, source, destination, segment, class),
+                    _ => self.datagram(now, *datagram),
+                }
+            }
             Up::Unreachable(datagram) => self.undeliverable(now, &datagram),
-            Up::Passing(interface, datagram) => self.passing(now, interface, *datagram),
+            Up::Passing(interface, datagram) => self.passing(now, interface, datagram),
         }
     }
 
     fn datagram(&mut self, now: Instant, datagram: Datagram) {
         let Datagram { source, destination, traffic_class, body, .. } = datagram;
         match body {
-            Body::Tcp(segment) => self.segment(now, source, destination, segment, traffic_class),
             Body::Udp { source_port, destination_port, data } => match self.datagrams.get_mut(&destination_port) {
                 Some(socket) => {
                     if socket.waiting_bytes + data.len() <= DATAGRAMS_WAITING {
@@ -135,10 +140,10 @@ impl Stack {
                 }
             },
             Body::Echo { reply: false, identifier, sequence, data } => {
-                self.out.push_back(Datagram {
+                self.out.push_back(Box::new(Datagram {
                     traffic_class,
                     ..Datagram::new(destination, source, Body::Echo { reply: true, identifier, sequence, data })
-                });
+                }));
             }
             Body::Echo { reply: true, identifier, sequence, data } => {
                 if let Some(socket) = self.echoes.get_mut(&identifier) {
@@ -148,17 +153,14 @@ impl Stack {
                 }
             }
             Body::Unreachable { code, mtu, about } => self.told_unreachable(now, code, mtu, &about),
-            Body::Fragment { .. } | Body::Arp { .. } => {}
+            Body::Tcp(_) | Body::Fragment { .. } | Body::Arp { .. } => {}
         }
     }
 
     /// An ICMP "destination unreachable" for `about` goes back.
     fn refuse(&mut self, about: &Datagram, code: u8) {
-        self.out.push_back(Datagram::new(
-            about.destination,
-            about.source,
-            Body::Unreachable { code, mtu: 0, about: wire::quote(about) },
-        ));
+        let body = Body::Unreachable { code, mtu: 0, about: wire::quote(about) };
+        self.out.push_back(Box::new(Datagram::new(about.destination, about.source, body)));
     }
 
     fn told_unreachable(&mut self, now: Instant, code: u8, mtu: u16, about: &[u8; 28]) {
@@ -188,7 +190,7 @@ impl Stack {
         }
     }
 
-    fn segment(&mut self, now: Instant, source: Ipv4Addr, destination: Ipv4Addr, segment: Segment, class: u8) {
+    fn segment(&mut self, now: Instant, source: Ipv4Addr, destination: Ipv4Addr, segment: &mut Segment, class: u8) {
         let local = SocketAddrV4::new(destination, segment.destination_port);
         let remote = SocketAddrV4::new(source, segment.source_port);
         if let Some(number) = self.index.get(&(local, remote)).copied() {
@@ -203,9 +205,9 @@ impl Stack {
             } else {
                 let stale = state == State::SynSent
                     && segment.has(flag::ACK)
-                    && self.connections[number].as_ref().is_some_and(|s| !s.connection.is_answered_by(&segment));
+                    && self.connections[number].as_ref().is_some_and(|s| !s.connection.is_answered_by(segment));
                 if stale {
-                    self.reset(local, remote, &segment);
+                    self.reset(local, remote, segment);
                     return;
                 }
                 self.with(now, number, |connection, output| connection.segment(segment, class, output));
@@ -220,12 +222,12 @@ impl Stack {
             let Some(ends) = self.ends(now, local, remote) else { return };
             let settings = Arc::clone(&self.settings);
             let mut output = Output { now, datagrams: &mut self.out };
-            let connection = Connection::accept(&settings, ends, &segment, &mut output);
+            let connection = Connection::accept(&settings, ends, segment, &mut output);
             let number = self.add(connection, None, Some(local.port()));
             self.settle(number);
             return;
         }
-        self.reset(local, remote, &segment);
+        self.reset(local, remote, segment);
     }
 
     /// RFC 9293 §3.10.7.1: a reset for a segment that belongs to no connection.
@@ -246,7 +248,7 @@ impl Stack {
             answer.flags |= flag::ACK;
             answer.acknowledgement = segment.sequence.wrapping_add(segment.sequence_length() as u32);
         }
-        self.out.push_back(Datagram::new(*local.ip(), *remote.ip(), Body::Tcp(answer)));
+        self.out.push_back(Box::new(Datagram::new(*local.ip(), *remote.ip(), Body::Tcp(answer))));
     }
 
     /// Connections through the listener of `port` that are still opening.
@@ -341,7 +343,7 @@ impl Stack {
         if body.bytes() > 65_515 {
             return Err(SocketError::Other(EMSGSIZE));
         }
-        self.out.push_back(Datagram::new(source, destination, body));
+        self.out.push_back(Box::new(Datagram::new(source, destination, body)));
         Ok(true)
     }
 
@@ -447,7 +449,7 @@ impl Stack {
                 gateway.mark(&mut datagram);
             }
             let up = if self.ip.is_own(datagram.destination) {
-                Some(Up::Datagram(Box::new(datagram)))
+                Some(Up::Datagram(datagram))
             } else {
                 self.ip.send(now, datagram)
             };
@@ -485,7 +487,7 @@ impl Stack {
     }
 
     /// Where a connection that is made elsewhere puts its packets.
-    pub(super) fn output(&mut self) -> &mut VecDeque<Datagram> {
+    pub(super) fn output(&mut self) -> &mut VecDeque<Box<Datagram>> {
         &mut self.out
     }
 

@@ -53,10 +53,11 @@ impl Connection {
     }
 
     /// A segment for this connection. `traffic_class`: the ECN bits of its packet.
-    pub fn segment(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
+    /// Its payload is taken.
+    pub fn segment(&mut self, segment: &mut Segment, traffic_class: u8, output: &mut Output<'_>) {
         match self.state {
             State::Closed => {}
-            State::SynSent => self.segment_in_syn_sent(&segment, output),
+            State::SynSent => self.segment_in_syn_sent(segment, output),
             _ => self.segment_in_sequence(segment, traffic_class, output),
         }
     }
@@ -131,11 +132,11 @@ impl Connection {
     }
 
     /// RFC 9293 §3.10.7.4.
-    fn segment_in_sequence(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
+    fn segment_in_sequence(&mut self, segment: &mut Segment, traffic_class: u8, output: &mut Output<'_>) {
         let now = output.now;
         let expected = self.buffer.next();
         let Some(first) = unwrap(segment.sequence, self.peer_sequence, expected) else {
-            self.answer_unacceptable(&segment, output);
+            self.answer_unacceptable(segment, output);
             return;
         };
         // PAWS (RFC 7323 §5.3): an old timestamp marks an old segment.
@@ -145,13 +146,13 @@ impl Connection {
             && !segment.has(flag::RST)
             && (value.wrapping_sub(self.recent_timestamp) as i32) < 0
         {
-            self.answer_unacceptable(&segment, output);
+            self.answer_unacceptable(segment, output);
             return;
         }
         let past = first + segment.sequence_length();
         let edge = self.receive_window.edge().max(expected);
         if past < expected.min(self.acknowledged_to_peer()) || first > edge {
-            self.answer_unacceptable(&segment, output);
+            self.answer_unacceptable(segment, output);
             return;
         }
         if segment.has(flag::RST) {
@@ -184,7 +185,7 @@ impl Connection {
             self.una = 1;
             self.peer_window = u64::from(segment.window) << self.peer_shift;
             self.peer_edge = 1 + self.peer_window;
-            self.established(&segment, output);
+            self.established(segment, output);
         }
         if self.ecn && traffic_class & 3 == CONGESTION_EXPERIENCED {
             self.ecn_echo = true;
@@ -194,7 +195,7 @@ impl Connection {
             self.ecn_echo = false;
         }
         let data = segment.payload.length();
-        if !self.acknowledgement(&segment, first, data, output) {
+        if !self.acknowledgement(segment, first, data, output) {
             return;
         }
         // RFC 7323 §4.3: the timestamp to echo is that of the segment that the last acknowledgement reached.
@@ -311,7 +312,7 @@ impl Connection {
         true
     }
 
-    fn data(&mut self, segment: Segment, first: u64, edge: u64, output: &mut Output<'_>) {
+    fn data(&mut self, segment: &mut Segment, first: u64, edge: u64, output: &mut Output<'_>) {
         let now = output.now;
         let fin = segment.has(flag::FIN);
         let takes = matches!(self.state, State::Established | State::FinWait1 | State::FinWait2);
@@ -338,8 +339,11 @@ impl Connection {
         }
         // What lies beyond the window is cut off, a FIN there with it.
         let room = edge.saturating_sub(first);
-        let (payload, fin) =
-            if length > room { (segment.payload.part(0, room), false) } else { (segment.payload, fin) };
+        let (payload, fin) = if length > room {
+            (segment.payload.part(0, room), false)
+        } else {
+            (std::mem::take(&mut segment.payload), fin)
+        };
         let had_holes = self.buffer.has_holes();
         let arrival = self.buffer.insert(first, payload, fin);
         if let Some(duplicate) = arrival.duplicate {

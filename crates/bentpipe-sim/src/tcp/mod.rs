@@ -54,8 +54,8 @@ use window::ReceiveWindow;
 pub struct Output<'a> {
     /// Now.
     pub now: Instant,
-    /// Datagrams to send, in order.
-    pub datagrams: &'a mut VecDeque<Datagram>,
+    /// Datagrams to send, in order; where each was made it stays on its way.
+    pub datagrams: &'a mut VecDeque<Box<Datagram>>,
 }
 
 /// States of RFC 9293 §3.3.2.

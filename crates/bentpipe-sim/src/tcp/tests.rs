@@ -78,7 +78,7 @@ impl Pipe {
         pipe
     }
 
-    fn collect(&mut self, from: usize, datagrams: VecDeque<Datagram>) {
+    fn collect(&mut self, from: usize, datagrams: VecDeque<Box<Datagram>>) {
         for datagram in datagrams {
             let Body::Tcp(segment) = datagram.body else { panic!("only TCP") };
             self.log.push((self.now, from, segment.clone()));
@@ -147,7 +147,7 @@ impl Pipe {
                 self.ends[to] = Some(Connection::accept(&self.settings[to], ends(to), &segment, &mut output));
                 self.collect(to, datagrams);
             } else {
-                self.with(to, |connection, output| connection.segment(segment, 0, output));
+                self.with(to, |connection, output| connection.segment(&mut segment.clone(), 0, output));
             }
         } else {
             for end in 0..2 {

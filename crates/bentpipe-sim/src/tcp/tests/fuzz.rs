@@ -149,7 +149,7 @@ proptest! {
         pipe.run(Instant::ZERO + Duration::from_millis(200));
         pipe.write(0, 20_000);
         for (segment, wait, end) in rounds {
-            pipe.with(end, |connection, output| connection.segment(segment, 0, output));
+            pipe.with(end, |connection, output| connection.segment(&mut segment.clone(), 0, output));
             let until = pipe.now + Duration::from_millis(wait);
             for _ in 0..10_000 {
                 if !pipe.step(until) {

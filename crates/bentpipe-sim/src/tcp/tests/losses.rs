@@ -162,7 +162,7 @@ fn ecn_halves_the_window_once_a_round_trip() {
     let index = pipe.flying.iter().position(|(_, _, to, s)| *to == 1 && s.payload.length() > 0).unwrap();
     let (_, _, _, segment) = pipe.flying.remove(index);
     pipe.now += Duration::from_millis(100);
-    pipe.with(1, |connection, output| connection.segment(segment, 3, output));
+    pipe.with(1, |connection, output| connection.segment(&mut segment.clone(), 3, output));
     pipe.run(pipe.now + Duration::from_secs(2));
     let window = pipe.ends[0].as_ref().unwrap().window();
     assert!(window.ssthresh <= 12, "{window:?}");
@@ -202,7 +202,7 @@ fn told_of_a_duplicate(prepare: impl FnOnce(&mut Connection)) -> Pipe {
             sack: Some(Box::new(blocks)),
             ..Segment::default()
         };
-        connection.segment(segment, 0, output);
+        connection.segment(&mut segment.clone(), 0, output);
         assert_eq!(connection.una, 1 + 10 * MSS);
     });
     pipe
@@ -246,7 +246,7 @@ fn a_window_taken_back_lets_no_probe_out() {
             timestamps: Some((connection.recent_timestamp, output::clock(output.now))),
             ..Segment::default()
         };
-        connection.segment(segment, 0, output);
+        connection.segment(&mut segment.clone(), 0, output);
     });
     let (timer, at) = pipe.ends[0].as_ref().unwrap().timer.unwrap();
     assert_eq!(timer, Timer::LossProbe);
