@@ -119,6 +119,21 @@ fn a_terminal_notices_soon_that_the_hub_was_restarted() {
 }
 
 #[test]
+fn a_terminal_that_only_receives_notices_it_too() {
+    let mut world = World::new(GEO, 1);
+    world.connect();
+    let start = world.now;
+    world.hub().open(start, Class::Bulk, 50_000_000);
+    world.run(start + seconds(2.0), |_| false);
+    world.restart(HUB);
+    let now = world.now;
+    world.run(now + seconds(10.0), |world| world.stations.iter().all(|s| s.saw_since(now, &Event::Connected)));
+    println!("connected after {:.2} s", world.now.since(now).as_secs_f64());
+    assert_eq!(world.lost(TERMINAL), vec![Loss::Restarted]);
+    assert!(world.now < now + seconds(6.0));
+}
+
+#[test]
 fn an_orderly_end_is_seen_as_one() {
     let mut world = World::new(GEO, 1);
     world.connect();

@@ -29,6 +29,9 @@ const SILENT_AFTER: Duration = Duration::from_secs(3);
 const PROBES_BEFORE_LOSS: u32 = 3;
 /// A terminal that is not on a circuit asks this seldom whether the hub is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
+/// And once when data has stopped coming on an open stream for so long: a receiver that waits for nothing of its own would
+/// not notice that the hub was started anew.
+const KEEP_ALIVE_PAUSED: Duration = Duration::from_secs(3);
 /// Bytes of a datagram that no further frame fits into.
 const FULL: u64 = 48;
 /// TLS alerts as error codes of QUIC (RFC 9001 §4.8).
@@ -54,6 +57,9 @@ pub(super) struct Peer {
     probes: u32,
     probe: bool,
     silent: bool,
+    /// Frames with stream data received, now and when the other side was last asked for a sign of life.
+    received: u64,
+    received_asked: u64,
     /// A circuit may be being set up until then.
     circuit_until: Option<Instant>,
     delivered: u64,
@@ -101,6 +107,8 @@ impl Peer {
             probes: 0,
             probe: false,
             silent: false,
+            received: 0,
+            received_asked: 0,
             circuit_until: None,
             delivered: 0,
             fates: Vec::new(),
@@ -140,6 +148,7 @@ impl Peer {
     pub(super) fn on_heard(&mut self, now: Instant, around: &mut Surroundings<'_>) {
         let missing = self.probes > 0;
         self.heard = now;
+        self.received = self.connection.stats().frame_rx.stream;
         self.probes = 0;
         self.probed = None;
         self.probe = false;
@@ -210,7 +219,8 @@ impl Peer {
 
     fn keep_alive_due(&self, config: &SatelliteConfig) -> Option<Instant> {
         let asks = self.is_connected() && !config.dial_up && config.side != Side::Hub && self.waiting_since.is_none();
-        asks.then(|| self.heard.max(self.sent) + KEEP_ALIVE)
+        let paused = !self.streams.is_empty() && self.received > self.received_asked;
+        asks.then(|| self.heard.max(self.sent) + if paused { KEEP_ALIVE_PAUSED } else { KEEP_ALIVE })
     }
 
     /// When the library's timers are due; on a circuit that may be being set up they wait.
@@ -231,6 +241,7 @@ impl Peer {
         }
         if self.keep_alive_due(around.config).is_some_and(|at| at <= now) {
             self.sent = now;
+            self.received_asked = self.received;
             self.connection.ping();
         }
         if self.probe_due(around.rate, around.config).is_some_and(|at| at <= now) {

@@ -131,6 +131,11 @@ impl Streams {
         VarInt::from_u64(id.0 & ((1 << NUMBER_BITS) - 1)).ok().map(quinn_proto::StreamId::from)
     }
 
+    /// No stream is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
     /// Bytes of streams given to the library so far.
     pub(super) fn written(&self) -> u64 {
         self.written
