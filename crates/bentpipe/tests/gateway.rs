@@ -159,7 +159,7 @@ impl Row {
         self.write(
             "terminal.toml",
             &format!(
-                "hub = \"10.2.0.2:4370\"\nkey = \"terminal.key\"\npeer_key = \"{hub}\"\ndrain = \"5 s\"\n\
+                "hub = \"10.2.0.2:4433\"\nkey = \"terminal.key\"\npeer_key = \"{hub}\"\ndrain = \"5 s\"\n\
                  metrics = \"127.0.0.1:9464\"\nsocks = \"{SOCKS}\"\nconnect = \"{CONNECT}\"\n{link}\
                  [capture]\ninterfaces = [\"left\"]\n"
             ),

@@ -104,6 +104,12 @@ impl Firewall {
     }
 
     fn try_install(rules: &Rules) -> io::Result<Firewall> {
+        // What would end the quotation in a rule.
+        let names = rules.capture.iter().flat_map(|capture| &capture.interfaces);
+        if let Some(name) = names.into_iter().find(|name| name.contains(['"', '\\', '\n'])) {
+            let what = format!("{name:?} cannot be named in a firewall rule");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         let (output, said) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let mut command = nft();
         // It keeps a history of what it is told in a file at home.
