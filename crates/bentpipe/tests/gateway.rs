@@ -95,15 +95,14 @@ fn main() {
 impl Row {
     fn new() -> Row {
         let sites = [(); 4].map(|()| Namespace::new().unwrap());
-        let pid = std::process::id();
         for (n, site) in sites.iter().enumerate() {
-            let next = sites.get(n + 1).map(|next| next.as_fd().as_raw_fd());
+            let next = sites.get(n + 1);
             let build = || {
                 ip("link set lo up")?;
                 write_sysctl("net.ipv4.ip_forward", "1")?;
                 write_sysctl("net.ipv6.conf.all.forwarding", "1")?;
                 if let Some(next) = next {
-                    ip(&format!("link add right type veth peer name left netns /proc/{pid}/fd/{next}"))?;
+                    add_veth(next)?;
                 }
                 Ok(())
             };
@@ -137,7 +136,7 @@ impl Row {
             };
             site.run(build).unwrap();
         }
-        let folder = std::env::temp_dir().join(format!("bentpipe-gateway-test-{pid}"));
+        let folder = std::env::temp_dir().join(format!("bentpipe-gateway-test-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         Row { sites, folder }
     }
@@ -159,7 +158,7 @@ impl Row {
         self.write(
             "terminal.toml",
             &format!(
-                "hub = \"10.2.0.2:4370\"\nkey = \"terminal.key\"\npeer_key = \"{hub}\"\ndrain = \"5 s\"\n\
+                "hub = \"10.2.0.2:4433\"\nkey = \"terminal.key\"\npeer_key = \"{hub}\"\ndrain = \"5 s\"\n\
                  metrics = \"127.0.0.1:9464\"\nsocks = \"{SOCKS}\"\nconnect = \"{CONNECT}\"\n{link}\
                  [capture]\ninterfaces = [\"left\"]\n"
             ),
@@ -245,6 +244,17 @@ impl Drop for Daemon {
 
 fn bentpipe() -> Command {
     Command::new(Path::new(env!("CARGO_BIN_EXE_bentpipe")))
+}
+
+/// The next site is standard input: a program with fewer rights may not look into our descriptors.
+fn add_veth(next: &Namespace) -> io::Result<()> {
+    let arguments = "link add right type veth peer name left netns /proc/self/fd/0";
+    let mut command = Command::new("ip");
+    command.args(arguments.split(' ')).env("PATH", PATH).stdin(next.as_fd().try_clone_to_owned()?);
+    match lend(&mut command).status()?.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("ip {arguments}"))),
+    }
 }
 
 fn ip(arguments: &str) -> io::Result<()> {

@@ -104,6 +104,12 @@ impl Firewall {
     }
 
     fn try_install(rules: &Rules) -> io::Result<Firewall> {
+        // What would end the quotation in a rule.
+        let names = rules.capture.iter().flat_map(|capture| &capture.interfaces);
+        if let Some(name) = names.into_iter().find(|name| name.contains(['"', '\\', '\n'])) {
+            let what = format!("{name:?} cannot be named in a firewall rule");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         let (output, said) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let mut command = nft();
         // It keeps a history of what it is told in a file at home.
@@ -203,7 +209,8 @@ fn wait_for(output: &mut File, wanted: &str) -> io::Result<()> {
         }
         let length = output.read(&mut buffer)?;
         text.push_str(&String::from_utf8_lossy(&buffer[..length]));
-        if let Some(error) = text.lines().find(|line| line.contains("Error")) {
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        if let Some(error) = whole.lines().find(|line| line.contains("Error")) {
             let kind = match error {
                 e if e.contains("File exists") || e.contains("Operation not permitted") => io::ErrorKind::AlreadyExists,
                 _ => io::ErrorKind::Other,
@@ -222,7 +229,8 @@ fn wait_for(output: &mut File, wanted: &str) -> io::Result<()> {
 }
 
 impl Rules<'_> {
-    /// One line: nft applies it whole or not at all.
+    /// One line: nft applies it whole or not at all. Protocols stand as numbers, because a machine may have no
+    /// /etc/protocols: 6 TCP, 1 ICMP, 58 ICMPv6.
     fn text(&self) -> String {
         let table = table(self.group);
         let mark = MARK | u32::from(self.group);
@@ -237,7 +245,7 @@ impl Rules<'_> {
         add(&format!("chain inet {table} site"));
         add(&format!("chain inet {table} in {{ type filter hook prerouting priority mangle; policy accept; }}"));
         add(&format!("rule inet {table} beside counter name {COUNTER}"));
-        let again = format!("rule inet {table} in iifname lo meta mark {mark:#x} meta l4proto tcp");
+        let again = format!("rule inet {table} in iifname lo meta mark {mark:#x} meta l4proto 6");
         add(&format!("{again} meta nfproto ipv4 tproxy ip to 127.0.0.1:{} accept", self.port_v4));
         if let Some(port) = self.port_v6 {
             add(&format!("{again} meta nfproto ipv6 tproxy ip6 to [::1]:{port} accept"));
@@ -261,7 +269,7 @@ impl Rules<'_> {
         // Answers to connections that were made in their clients' names, and errors about them.
         let ours = format!("socket transparent 1 meta mark set {mark:#x} accept");
         add(&format!("rule inet {table} in iifname != lo {NO_REQUEST} {ours}"));
-        add(&format!("rule inet {table} in iifname != lo meta l4proto {{ icmp, ipv6-icmp }} {ours}"));
+        add(&format!("rule inet {table} in iifname != lo meta l4proto {{ 1, 58 }} {ours}"));
         // Where a server on a network of this machine does not exist, the kernel says so to the client, in whose name we
         // asked: we must hear it too.
         add(&format!("chain inet {table} told {{ type filter hook output priority mangle; policy accept; }}"));
@@ -296,9 +304,9 @@ fn conditions(capture: &CaptureRules, mark: u32) -> Vec<String> {
         "fib daddr type != unicast return".to_owned(),
         "ip6 daddr fe80::/10 return".to_owned(),
         format!("{NO_REQUEST} socket transparent 1 meta mark set {mark:#x} accept"),
-        "meta l4proto != tcp goto beside".to_owned(),
+        "meta l4proto != 6 goto beside".to_owned(),
         // TCP behind extension headers.
-        "meta nfproto ipv6 ip6 nexthdr != tcp goto beside".to_owned(),
+        "meta nfproto ipv6 ip6 nexthdr != 6 goto beside".to_owned(),
         format!("{NO_REQUEST} goto beside"),
     ];
     let mut leave = |condition: String| rules.push(format!("{condition} goto beside"));

@@ -2,9 +2,10 @@
 
 use super::super::BadInput;
 use super::log::Log;
-use super::{Role, file, keys, metrics, notify};
+use super::{keys, metrics, notify};
 use crate::cli::GatewayArguments;
 use anyhow::Context;
+use bentpipe_gateway::file::Role;
 use bentpipe_gateway::satellite::keys::PairKeys;
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::{Fail, Gateway, GatewayFile, Notice};
@@ -29,7 +30,7 @@ const EXIT_AT_ONCE: i32 = 1;
 /// Runs a gateway until a signal ends it.
 pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode> {
     let path = &arguments.file;
-    let file = file::read(path, role)?;
+    let file = read(path, role)?;
     let own = keys::read(&file.key)?;
     let peer = file.peer_key.parse().map_err(|error| BadInput(format!("{}: peer_key: {error}", path.display())))?;
     if arguments.check {
@@ -72,7 +73,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
         metrics::serve(address, Arc::clone(&figures))
             .map_err(|error| BadInput(format!("cannot serve metrics at {address}: {error}")))?;
     }
-    log.line(Level::INFO, &format!("{} gateway, key {}: {}", role.name(), own.public(), summary(&file)));
+    log.line(Level::INFO, &format!("{} gateway, key {}: {}", name(role), own.public(), summary(&file)));
     notify::tell(notify::READY);
     let mut draining: Option<Instant> = None;
     let mut file = file;
@@ -122,9 +123,18 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
+/// Reads a gateway's file. The key is looked for from its folder.
+fn read(path: &Path, role: Role) -> Result<GatewayFile, BadInput> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
+    let mut file = GatewayFile::parse(role, &name, &text)?;
+    file.key = path.parent().unwrap_or(Path::new("")).join(&file.key);
+    Ok(file)
+}
+
 /// The file as it is now, and whether more has changed than takes effect at once.
 fn changed(path: &Path, role: Role, before: &GatewayFile) -> anyhow::Result<(GatewayFile, bool)> {
-    let new = file::read(path, role)?;
+    let new = read(path, role)?;
     let mut comparable = new.clone();
     comparable.gateway.satellite.rate = before.gateway.satellite.rate;
     comparable.drain = before.drain;
@@ -140,6 +150,13 @@ fn capture_options(file: &GatewayFile) -> CaptureOptions {
         bind: [Some(file.listen), file.socks, file.connect].into_iter().flatten().collect(),
         held_max: file.gateway.pending.saturating_mul(2),
         ..CaptureOptions::default()
+    }
+}
+
+fn name(role: Role) -> &'static str {
+    match role {
+        Role::Hub => "hub",
+        Role::Terminal => "terminal",
     }
 }
 
