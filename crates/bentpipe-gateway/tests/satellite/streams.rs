@@ -82,7 +82,7 @@ fn a_slow_reader_holds_its_sender_back_and_nobody_else() {
 
 #[test]
 fn more_gaps_than_the_library_keeps_do_not_end_the_connection() {
-    // "too many gaps in stream buffer": 1024 pieces of a stream, at 250 Mbit/s and 5 % loss.
+    // "too many gaps in stream buffer": 1024 pieces of a stream, at 250 Mbit/s and 6 % loss.
     let text = "one_way_delay = \"300 ms\"\nmtu = \"1500 B\"\nframing = \"none\"\nrate = \"250 Mbit/s\"\n\
                 queue = { bytes = \"4 MB\" }\n[forward]\nloss = \"6 %\"\n";
     let mut world =
