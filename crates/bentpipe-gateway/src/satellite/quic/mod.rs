@@ -1,8 +1,8 @@
 //! The satellite side over QUIC (RFC 9000): `quinn-proto`, pulled at the link's rate.
 //!
-//! The library never decides when a packet leaves. [`pacer`] gives each packet the time that it takes on the link, and only
-//! when the link has room is the library asked for the next one; [`rate`] says how fast that is, [`streams`] what goes
-//! first, [`peer`] what to do about silence. [`controller`] takes the place of congestion control.
+//! The library never decides when a packet leaves. `pacer` gives each packet the time that it takes on the link, and only
+//! when the link has room is the library asked for the next one; `rate` says how fast that is, `streams` what goes
+//! first, `peer` what to do about silence. `controller` takes the place of congestion control.
 //!
 //! Told the time as everything here is. With [`Crypto::Model`] equal seeds give equal bytes; with [`Crypto::Tls`] the
 //! system's random numbers are drawn, as they must be.
