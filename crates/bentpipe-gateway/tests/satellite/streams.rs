@@ -91,6 +91,20 @@ fn more_gaps_than_the_library_keeps_do_not_end_the_connection() {
     let times = world.fetch(1, 100, 25_000_000, 60.0);
     println!("{times:?}");
     assert_eq!((world.lost(HUB), world.lost(TERMINAL)), (vec![], vec![]));
+    // Nor when nobody reads, and what comes has to wait in the library.
+    let text = text.replace("6 %", "3 %");
+    let mut world =
+        World::with(&text, 1, bentpipe_gateway::satellite::quic::Crypto::Model(7), |config| config.loss = 0.03);
+    world.connect();
+    let start = world.now;
+    world.terminal().read_from = start + seconds(12.0);
+    let id = world.hub().open(start, Class::Bulk, 120_000_000);
+    world.run(start + seconds(60.0), |world| {
+        world.stations[TERMINAL].flows.get(&id).is_some_and(|flow| flow.ended.is_some())
+    });
+    assert_eq!((world.lost(HUB), world.lost(TERMINAL)), (vec![], vec![]));
+    let flow = world.terminal().flows[&id];
+    assert_eq!((flow.read, flow.wrong), (120_000_000, 0));
 }
 
 #[test]

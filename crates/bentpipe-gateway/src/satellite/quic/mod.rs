@@ -7,7 +7,7 @@
 //! Told the time as everything here is. With [`Crypto::Model`] equal seeds give equal bytes; with [`Crypto::Tls`] the
 //! system's random numbers are drawn, as they must be.
 //!
-//! Relied on in quinn-proto 0.11.19, which is why the version is pinned and `tests/satellite.rs` holds it: a window above
+//! Relied on in quinn-proto 0.11.19, which is why the version is pinned and `tests/satellite/` holds it: a window above
 //! `u32::MAX` switches its pacer off; unordered reads have no limit on gaps; `poll_transmit` with one datagram makes one.
 
 mod clock;
