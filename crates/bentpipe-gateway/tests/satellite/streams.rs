@@ -82,7 +82,7 @@ fn a_slow_reader_holds_its_sender_back_and_nobody_else() {
 
 #[test]
 fn more_gaps_than_the_library_keeps_do_not_end_the_connection() {
-    // "too many gaps in stream buffer": 1024 pieces of a stream, at 250 Mbit/s and 5 % loss.
+    // "too many gaps in stream buffer": 1024 pieces of a stream, at 250 Mbit/s and 6 % loss.
     let text = "one_way_delay = \"300 ms\"\nmtu = \"1500 B\"\nframing = \"none\"\nrate = \"250 Mbit/s\"\n\
                 queue = { bytes = \"4 MB\" }\n[forward]\nloss = \"6 %\"\n";
     let mut world =
@@ -91,6 +91,20 @@ fn more_gaps_than_the_library_keeps_do_not_end_the_connection() {
     let times = world.fetch(1, 100, 25_000_000, 60.0);
     println!("{times:?}");
     assert_eq!((world.lost(HUB), world.lost(TERMINAL)), (vec![], vec![]));
+    // Nor when nobody reads, and what comes has to wait in the library.
+    let text = text.replace("6 %", "3 %");
+    let mut world =
+        World::with(&text, 1, bentpipe_gateway::satellite::quic::Crypto::Model(7), |config| config.loss = 0.03);
+    world.connect();
+    let start = world.now;
+    world.terminal().read_from = start + seconds(12.0);
+    let id = world.hub().open(start, Class::Bulk, 120_000_000);
+    world.run(start + seconds(60.0), |world| {
+        world.stations[TERMINAL].flows.get(&id).is_some_and(|flow| flow.ended.is_some())
+    });
+    assert_eq!((world.lost(HUB), world.lost(TERMINAL)), (vec![], vec![]));
+    let flow = world.terminal().flows[&id];
+    assert_eq!((flow.read, flow.wrong), (120_000_000, 0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::GEO;
 use super::support::*;
 use bentpipe_gateway::satellite::quic::Crypto;
-use bentpipe_gateway::satellite::{Class, Satellite};
+use bentpipe_gateway::satellite::{Class, Event, Satellite};
 
 fn geo(loss: f64, seed: u64) -> World {
     let text = format!("{GEO}loss = \"{} %\"\n", loss * 100.0);
@@ -148,4 +148,28 @@ fn traffic_beside_the_pair_gets_its_share() {
     let time = world.fetch(1, 100, 3_000_000, 30.0)[0];
     let share = share(3_000_000, time, 0.6, 6e6);
     assert!((0.94..0.97).contains(&share), "{share}");
+}
+
+#[test]
+fn a_very_thin_link_is_not_flooded_by_a_handshake() {
+    for mtu in [500, 1500] {
+        let text = format!(
+            "rate = \"2400 bit/s\"\none_way_delay = \"300 ms\"\nqueue = {{ bytes = \"20 kB\" }}\nmtu = \"{mtu} B\"\n\
+             framing = \"ppp\"\n"
+        );
+        let mut world = World::new(&text, 1);
+        world.run(at(60.0), |world| world.stations.iter().all(|s| s.satellite.is_connected()));
+        let handshake: u64 = world.link_bytes().iter().sum();
+        let terminal = world.terminal().saw(&Event::Connected).unwrap();
+        println!("mtu {mtu}: connected at {terminal:?} and {:?}, {handshake} bytes", world.now);
+        // Three datagrams of 1200 bytes, as long as RFC 9000 §14.1 demands; the third completes the hub's handshake.
+        assert!(terminal < at(10.0) && world.now < at(14.0) && handshake < 4000, "{handshake} bytes");
+        let until = world.now + seconds(20.0);
+        world.run(until, |_| false);
+        let before = world.link_bytes()[0];
+        let time = world.fetch(1, 100, 3000, 60.0)[0];
+        let sent = world.link_bytes()[0] - before;
+        println!("3 kB in {time:.1} s, {sent} bytes on the wire");
+        assert!(time < 14.0 && sent < 3700, "{time} s, {sent} bytes");
+    }
 }

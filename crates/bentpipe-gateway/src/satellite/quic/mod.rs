@@ -1,13 +1,13 @@
 //! The satellite side over QUIC (RFC 9000): `quinn-proto`, pulled at the link's rate.
 //!
-//! The library never decides when a packet leaves. [`pacer`] gives each packet the time that it takes on the link, and only
-//! when the link has room is the library asked for the next one; [`rate`] says how fast that is, [`streams`] what goes
-//! first, [`peer`] what to do about silence. [`controller`] takes the place of congestion control.
+//! The library never decides when a packet leaves. `pacer` gives each packet the time that it takes on the link, and only
+//! when the link has room is the library asked for the next one; `rate` says how fast that is, `streams` what goes
+//! first, `peer` what to do about silence. `controller` takes the place of congestion control.
 //!
 //! Told the time as everything here is. With [`Crypto::Model`] equal seeds give equal bytes; with [`Crypto::Tls`] the
 //! system's random numbers are drawn, as they must be.
 //!
-//! Relied on in quinn-proto 0.11.19, which is why the version is pinned and `tests/satellite.rs` holds it: a window above
+//! Relied on in quinn-proto 0.11.19, which is why the version is pinned and `tests/satellite/` holds it: a window above
 //! `u32::MAX` switches its pacer off; unordered reads have no limit on gaps; `poll_transmit` with one datagram makes one.
 
 mod clock;

@@ -17,6 +17,8 @@ const DATAGRAM_MAX: u64 = 65_527;
 const STREAMS_MAX: u32 = 8192;
 /// What a datagram of stream data spends on header, tag and frame: 1 + 4 + 3, 16, 1 + 4 + 5 + 2.
 pub(super) const OVERHEAD: u64 = 36;
+/// Lost packets in a stream's window that the library can bear, with a margin for their scatter.
+const LOST_MAX: u64 = 400;
 /// When nobody says how fast data comes in.
 const INCOMING_GUESS: BitRate = BitRate::from_bps(20_000_000);
 
@@ -37,13 +39,17 @@ impl Sizes {
         let fits = config.mtu.saturating_sub(header).min(DATAGRAM_MAX);
         let datagram = fits.max(DATAGRAM_MIN);
         let incoming = incoming.unwrap_or_else(|| config.rate.unwrap_or_default().max(INCOMING_GUESS));
-        let trip = config.round_trip + Duration::from_millis(100);
+        let trip = config.round_trip + Duration::from_millis(50);
+        // While a reader rests, the window's worth waits in the library, in two pieces a lost packet, of which it bears
+        // 1024 (quinn-proto `assembler.rs`, `MAX_CHUNKS`).
+        let bearable = ((LOST_MAX * fits) as f64 / config.loss.max(1e-3)) as u64;
+        let bearable = bearable.min(64 << 20);
         Sizes {
             datagram,
             payload: best_payload(fits, header, config.loss, config.mtu),
-            // Two round trips: one for the data, one for the credit, each time round; lost packets wait for a third only
-            // in what is read ahead.
-            stream_window: (2 * incoming.bytes_in(trip)).clamp(256 * 1024, 64 << 20),
+            // One round trip, an eighth between credits (quinn-proto `recv.rs`), and as much again for lost ones. Everything
+            // is read at once, so losses hold no credit back.
+            stream_window: (incoming.bytes_in(trip) / 2 * 3).clamp(256 << 10, bearable.max(256 << 10)),
         }
     }
 

@@ -434,7 +434,8 @@ impl Streams {
         };
         inc.more = false;
         loop {
-            if inc.ready_bytes + inc.parts_bytes >= most {
+            // Never while the reader waits for a gap: what fills it may be what the library holds.
+            if inc.ready_bytes > 0 && inc.ready_bytes + inc.parts_bytes >= most {
                 inc.more = true;
                 break;
             }
@@ -480,7 +481,7 @@ impl Streams {
             return Err(error);
         }
         let taken = inc.take(into, most);
-        if inc.more && inc.ready_bytes + inc.parts_bytes <= enough {
+        if inc.more && (inc.ready_bytes == 0 || inc.ready_bytes + inc.parts_bytes <= enough) {
             // Whatever is in order now is for this reader, who is here.
             inc.announced = true;
             self.pull(connection, id, events);

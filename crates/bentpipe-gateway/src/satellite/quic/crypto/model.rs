@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of each handshake message beside the transport parameters, as rustls 0.23 with ring and raw Ed25519 keys writes
-/// them (`tests/satellite.rs` holds both to each other).
+/// them (`tests/satellite/` holds both to each other).
 const CLIENT_HELLO: usize = 222;
 const SERVER_HELLO: usize = 90;
 /// Encrypted extensions, certificate request, certificate, its verification, finished.
