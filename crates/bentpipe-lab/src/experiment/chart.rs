@@ -84,10 +84,13 @@ fn chart(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec, id: String) -> Opti
         for measurement in &spec.measurements {
             let key = (spec.workload.clone(), measurement.clone());
             let runs = lookup.outcome.points[number].runs.iter().flatten();
-            let samples: Vec<f64> = runs.filter_map(|run| run.get(&key)).map(|(own, value)| {
-                unit.clone_from(own);
-                *value
-            }).collect();
+            let samples: Vec<f64> = runs
+                .filter_map(|run| run.get(&key))
+                .map(|(own, value)| {
+                    unit.clone_from(own);
+                    *value
+                })
+                .collect();
             let Some(mean) = estimate(&samples, super::judge::CONFIDENCE).map(|e| e.mean) else { continue };
             let mut label = vec![point.case.clone()];
             label.extend(name.iter().cloned());
@@ -117,7 +120,8 @@ fn chart(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec, id: String) -> Opti
     lines.retain(|line| !line.x.is_empty());
     if spec.log {
         for line in &mut lines {
-            let kept: Vec<(f64, f64)> = line.x.iter().copied().zip(line.y.iter().copied()).filter(|(x, _)| *x > 0.0).collect();
+            let kept: Vec<(f64, f64)> =
+                line.x.iter().copied().zip(line.y.iter().copied()).filter(|(x, _)| *x > 0.0).collect();
             (line.x, line.y) = kept.into_iter().unzip();
         }
     }
@@ -172,7 +176,8 @@ fn published(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec) -> Vec<Line> {
         let Check::Value { figure, value, .. } = &claim.check else { continue };
         let of: &Selection = &figure.of;
         let held = |(axis, value): (&String, &String)| of.at.get(axis).is_none_or(|own| same_value(own, value));
-        let drawn = of.workload == spec.workload && spec.measurements.contains(&of.measurement) && figure.over.is_none();
+        let drawn =
+            of.workload == spec.workload && spec.measurements.contains(&of.measurement) && figure.over.is_none();
         let x = of.at.get(&spec.x).and_then(|x| quantity(x));
         let (true, true, Some(x)) = (drawn, spec.at.iter().all(held), x) else { continue };
         // The paper knows nothing of an axis that only ours has: the same point twice is one.

@@ -61,8 +61,7 @@ pub fn points(scenario: &Scenario, axes: &[ReadAxis]) -> Result<Vec<Point>, Stri
     let mut points = Vec::new();
     for case in &scenario.cases {
         let follows = |axis: &&ReadAxis| axis.axis.cases.as_ref().is_none_or(|cases| cases.contains(&case.name));
-        let mut of_case =
-            vec![Point { case: case.name.clone(), values: BTreeMap::new(), overrides: Vec::new() }];
+        let mut of_case = vec![Point { case: case.name.clone(), values: BTreeMap::new(), overrides: Vec::new() }];
         for axis in axes.iter().filter(follows) {
             let longer = of_case.iter().flat_map(|point| axis.values.iter().map(move |value| point.with(axis, value)));
             of_case = longer.take(POINTS_MAX + 1).collect();

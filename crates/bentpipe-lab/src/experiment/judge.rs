@@ -170,7 +170,10 @@ impl Lookup<'_> {
                 let ratio = known.estimate.mean / value.value;
                 let spread = known.estimate.half_width.unwrap_or(0.0) / value.value.abs();
                 let (verdict, why) = if spread > *tolerance {
-                    (Verdict::CannotBeCompared, "the confidence interval is wider than the tolerance: more runs are needed".to_owned())
+                    (
+                        Verdict::CannotBeCompared,
+                        "the confidence interval is wider than the tolerance: more runs are needed".to_owned(),
+                    )
                 } else if (ratio - 1.0).abs() <= *tolerance {
                     (Verdict::Within, format!("tolerance {}", write::share(*tolerance)))
                 } else {
@@ -187,7 +190,8 @@ impl Lookup<'_> {
                     Ok(series) => series,
                     Err(missing) => return missing.judged(trend.text()),
                 };
-                let held = trend.holds(&series.iter().map(|(_, known)| known.estimate.mean).collect::<Vec<_>>(), *slack);
+                let held =
+                    trend.holds(&series.iter().map(|(_, known)| known.estimate.mean).collect::<Vec<_>>(), *slack);
                 self.worded(trend.text().to_owned(), figure, &series, held, because.as_deref())
             }
             Check::Peak { figure, from, to, because } => {
@@ -349,8 +353,12 @@ impl Lookup<'_> {
 
     /// The points that a selection means, whatever the value of `along`.
     fn place(&self, of: &Selection, along: Option<&str>) -> Vec<usize> {
-        let at: BTreeMap<String, String> =
-            of.at.iter().filter(|(axis, _)| Some(axis.as_str()) != along).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let at: BTreeMap<String, String> = of
+            .at
+            .iter()
+            .filter(|(axis, _)| Some(axis.as_str()) != along)
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
         let points = self.experiment.points.iter().enumerate();
         points.filter(|(_, point)| point.case == of.case && point.is_at(&at)).map(|(i, _)| i).collect()
     }

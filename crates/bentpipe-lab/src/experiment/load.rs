@@ -85,8 +85,7 @@ pub fn load(folder: &Path, id: &str) -> Result<Experiment, LoadError> {
     if last != Some(VALIDATION) {
         return Err(wrong(format!("the README's last section is {last:?}; allowed: {VALIDATION}")));
     }
-    let experiment =
-        Experiment { id: id.to_owned(), scenario, axes, points, published, published_text, readme };
+    let experiment = Experiment { id: id.to_owned(), scenario, axes, points, published, published_text, readme };
     for point in &experiment.points {
         let scenario = point.scenario(&experiment.scenario, 0)?;
         simulated::check(&scenario, false)?;

@@ -360,7 +360,8 @@ impl Known<'_> {
         let along = figure.along.is_some();
         if let Some((value, written)) = number("value", text.value)? {
             let tolerance = share("tolerance", text.tolerance)?;
-            let tolerance = tolerance.ok_or_else(|| KeyProblem::new("tolerance", "is missing; allowed: such as \"10 %\""))?;
+            let tolerance =
+                tolerance.ok_or_else(|| KeyProblem::new("tolerance", "is missing; allowed: such as \"10 %\""))?;
             if value.value == 0.0 || along {
                 return Err(KeyProblem::new("value", "0, or along an axis, has no ratio; allowed: at_least, at_most"));
             }
@@ -447,7 +448,8 @@ impl Known<'_> {
         for mark in &text.marks {
             let point = |(x, y): &(Value, Value)| Some((quantity_of(x)?.0.value, quantity_of(y)?.0.value));
             let points: Option<Vec<(f64, f64)>> = mark.points.iter().map(point).collect();
-            let points = points.ok_or_else(|| KeyProblem::new("marks", "allowed: points = [[\"500 kB\", \"300 kbit/s\"], …]"))?;
+            let points = points
+                .ok_or_else(|| KeyProblem::new("marks", "allowed: points = [[\"500 kB\", \"300 kbit/s\"], …]"))?;
             marks.push((mark.label.clone(), points));
         }
         Ok(ChartSpec {

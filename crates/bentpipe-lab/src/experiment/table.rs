@@ -79,7 +79,8 @@ impl Table {
 /// <http://www.isthe.com/chongo/tech/comp/fnv/>
 fn digest(texts: &[&str]) -> String {
     let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{hash:016x}")
 }
 
@@ -96,7 +97,8 @@ fn cells(row: &Row) -> Vec<String> {
         (Verdict::CannotBeCompared, why) if !why.is_empty() => format!("{}: {why}", row.verdict.text()),
         _ => row.verdict.text().to_owned(),
     };
-    let mut cells = vec![row.id.clone(), row.parameters.clone(), row.published.clone(), row.ours.clone(), ratio, verdict];
+    let mut cells =
+        vec![row.id.clone(), row.parameters.clone(), row.published.clone(), row.ours.clone(), ratio, verdict];
     cells.extend(row.remedies.iter().map(|(_, text)| text.clone()));
     cells
 }
@@ -110,7 +112,9 @@ pub fn text(tables: &[Table]) -> String {
         let mut lines = vec![headings(table)];
         lines.extend(table.rows.iter().map(cells));
         let widths: Vec<usize> = (0..lines[0].len())
-            .map(|column| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0))
+            .map(|column| {
+                lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            })
             // Series and reasons may be long: they push their own line only.
             .map(|width| width.min(CELL_MAX))
             .collect();

@@ -122,7 +122,8 @@ fn a_remedy_without_figures_has_a_dash_and_a_ratio_of_one_point_with_itself_is_t
 
 #[test]
 fn rows_lay_their_keys_over_the_claims() {
-    let row = judged("tolerance = '10 %'\nrows = [{ value = '5 bit/s', at = { window = '64 KiB' } }]", &[&[1.0], &[5.0]]);
+    let row =
+        judged("tolerance = '10 %'\nrows = [{ value = '5 bit/s', at = { window = '64 KiB' } }]", &[&[1.0], &[5.0]]);
     assert_eq!((row.verdict, row.value), (Verdict::Within, Some(5.0)));
     assert_eq!(row.parameters, "file goodput: size 1 MB, window 64 KiB");
 }

@@ -46,9 +46,8 @@ fn show(folder: &Path, ids: &[String]) -> anyhow::Result<ExitCode> {
         let paper = format!("{}, {}", published.paper, published.figure);
         lines.push([id.clone(), paper, experiment.scenario.title.clone(), results.join(" ")]);
     }
-    let widths: Vec<usize> = (0..3)
-        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
-        .collect();
+    let widths: Vec<usize> =
+        (0..3).map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)).collect();
     let mut out = std::io::stdout();
     for [id, paper, title, results] in &lines {
         writeln!(out, "{id:<a$}  {paper:<b$}  {title}", a = widths[0], b = widths[1])?;

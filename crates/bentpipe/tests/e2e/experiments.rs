@@ -67,7 +67,9 @@ fn each_mistake_is_named() {
         assert!(parts.iter().all(|part| ended.stderr.contains(part)), "{check}: {}", ended.stderr);
     }
     write(&place, "at_most = '1 s'");
-    for (arguments, part) in [(&["run", "two"] as &[&str], "no experiment \"two\""), (&["run", "one", "--jobs", "0"], "--jobs 0")] {
+    for (arguments, part) in
+        [(&["run", "two"] as &[&str], "no experiment \"two\""), (&["run", "one", "--jobs", "0"], "--jobs 0")]
+    {
         let ended = place.bentpipe(&[&["experiments", "--folder", "e"], arguments].concat()).ends().expect(2);
         assert!(ended.stderr.contains(part), "{}", ended.stderr);
     }
@@ -96,7 +98,8 @@ fn the_results_page_is_not_stale() {
     let place = Place::new(users()[0]);
     let (folder, page) = (root("experiments"), std::fs::read_to_string(root("docs/results.md")).unwrap());
     let list = place.bentpipe(&["experiments", "--folder", &folder]).ends().expect(0).stdout;
-    let ids: Vec<&str> = list.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next()).collect();
+    let ids: Vec<&str> =
+        list.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next()).collect();
     assert!(ids.len() >= 17, "{list}");
     let certain = ["cnit-table-3", "hermes-dicom", "kruse-ftp", "ntia-4-delay", "ntia-5-ftp", "ntia-5-slow-start"];
     let arguments = [&["experiments", "--folder", &folder, "run", "--markdown"] as &[&str], &certain].concat();
@@ -116,8 +119,7 @@ fn the_results_page_is_not_stale() {
 /// FNV-1a as the page holds it: <http://www.isthe.com/chongo/tech/comp/fnv/>
 fn digest(texts: &[Vec<u8>]) -> String {
     let bytes = texts.iter().flat_map(|text| text.iter().copied().chain([0]));
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     format!("{hash:016x}")
 }
