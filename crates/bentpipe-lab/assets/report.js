@@ -34,7 +34,7 @@
     return Object.assign({
       label: label, labelSize: 20, labelGap: 2, labelFont: "12px sans-serif", font: "12px sans-serif",
       stroke: colours.text, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid, width: 1, size: 5 },
-      gap: 4, values: function (u, splits) { return splits.map(digits); }
+      gap: 4, values: function (u, splits) { return splits.map(function (v) { return v == null ? "" : digits(v); }); }
     }, more);
   }
 

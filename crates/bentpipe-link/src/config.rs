@@ -10,12 +10,14 @@
 //! ```
 
 use crate::circuit::{CircuitConfig, GivesUp, Stage};
-use crate::framing::{AsyncPpp, Ethernet, FrameRelay, Framing, Ppp};
+use crate::framing::{Aal5, AsyncPpp, Ethernet, FrameRelay, Framing, Ppp};
+use crate::geostationary::{self, Site};
 use crate::medium::{MediumConfig, Outage, PacketLoss};
 use crate::noise::{RatioSchedule, THUNDERSTORM, WANDER, WANDER_DOWNLINK};
 use crate::problem::{KeyProblem, read};
 use crate::queue::QueueLimit;
 use crate::time::{Duration, Instant};
+use crate::trace;
 use crate::transmitter::RateSchedule;
 use crate::units::{BitErrorRatio, BitRate, DataSize, Percent};
 use serde::{Deserialize, Serialize};
@@ -89,8 +91,10 @@ enum Carries {
 struct DirectionText {
     rate: Option<BitRate>,
     rate_schedule: Option<RateScheduleText>,
+    rate_trace: Option<RateTraceText>,
     bundle: Option<BundleText>,
     one_way_delay: Option<Duration>,
+    geostationary: Option<GeostationaryText>,
     jitter: Option<Duration>,
     queue: Option<QueueText>,
     framing: Option<FramingText>,
@@ -100,16 +104,29 @@ struct DirectionText {
 }
 
 /// The keys of [`DirectionText`].
-const DIRECTION_KEYS: [&str; 10] =
-    ["rate", "rate_schedule", "bundle", "one_way_delay", "jitter", "queue", "framing", "noise", "loss", "outages"];
+const DIRECTION_KEYS: [&str; 12] = [
+    "rate",
+    "rate_schedule",
+    "rate_trace",
+    "bundle",
+    "one_way_delay",
+    "geostationary",
+    "jitter",
+    "queue",
+    "framing",
+    "noise",
+    "loss",
+    "outages",
+];
 
 /// The other keys of [`LinkText`].
 const LINK_KEYS: [&str; 9] =
     ["title", "summary", "carries", "mtu", "forward", "return", "circuit", "sources", "assumptions"];
 
 /// Keys of which one replaces the others when an override sets it.
-const ALTERNATIVES: [(&str, &[&[&str]]); 3] = [
-    ("", &[&["rate"], &["rate_schedule"], &["bundle"]]),
+const ALTERNATIVES: [(&str, &[&[&str]]); 4] = [
+    ("", &[&["rate"], &["rate_schedule"], &["rate_trace"], &["bundle"]]),
+    ("", &[&["one_way_delay"], &["geostationary"]]),
     ("queue", &[&["bytes"], &["packets"]]),
     ("noise", &[&["ratio"], &["background", "burst", "duration", "gap"], &["profile", "dwell"], &["steps", "repeat"]]),
 ];
@@ -126,6 +143,24 @@ struct RateScheduleText {
 struct RateStepText {
     at: Duration,
     rate: BitRate,
+}
+
+/// A trace of mahimahi: its lines, which a scenario may leave in a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RateTraceText {
+    lines: String,
+    bin: Option<Duration>,
+}
+
+/// Where the satellite and the two earth stations are, in degrees, and what the equipment adds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GeostationaryText {
+    longitude: f64,
+    hub: (f64, f64),
+    terminal: (f64, f64),
+    equipment: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -168,6 +203,9 @@ enum FramingText {
     FrameRelay {
         address_bytes: Option<u64>,
         trunk: Option<TrunkText>,
+    },
+    Aal5 {
+        llc: Option<bool>,
     },
 }
 
@@ -419,7 +457,9 @@ impl LinkText {
         if !(68..=65_535).contains(&mtu) {
             return Err(KeyProblem::new("mtu", format!("{mtu} B is no MTU; allowed: 68 B (RFC 791) to 65535 B")));
         }
-        let round_trip = match (self.forward.one_way_delay, self.back.one_way_delay) {
+        let forward_delay = self.forward.delay().map_err(|p| p.under("forward"))?;
+        let back_delay = self.back.delay().map_err(|p| p.under("return"))?;
+        let round_trip = match (forward_delay, back_delay) {
             (Some(a), Some(b)) => a + b,
             (None, None) => return Err(missing("one_way_delay", "a time, such as \"250 ms\"")),
             (None, _) => return Err(missing("forward.one_way_delay", "a time, such as \"250 ms\"")),
@@ -444,7 +484,7 @@ impl LinkText {
     }
 }
 
-const RATE_ALLOWED: &str = "rate, rate_schedule or bundle, such as rate = \"2 Mbit/s\"";
+const RATE_ALLOWED: &str = "rate, rate_schedule, rate_trace or bundle, such as rate = \"2 Mbit/s\"";
 
 fn missing(key: &str, allowed: &str) -> KeyProblem {
     KeyProblem::new(key, format!("is missing; allowed: {allowed}"))
@@ -453,6 +493,7 @@ fn missing(key: &str, allowed: &str) -> KeyProblem {
 impl DirectionText {
     fn resolve(self, round_trip: Duration, mtu: u64, ethernet: bool) -> Result<DirectionConfig, KeyProblem> {
         let (rate, channels) = self.resolve_rate()?;
+        let one_way_delay = self.delay()?.unwrap_or_default();
         let total = BitRate { bps: rate.highest().bps.saturating_mul(channels as u64) };
         let frame = if ethernet { mtu + 18 } else { mtu };
         let queue = match self.queue {
@@ -489,7 +530,7 @@ impl DirectionText {
             outages.push(Outage { at: Instant::ZERO + outage.at, lasts: outage.lasts, every: outage.every });
         }
         let medium = MediumConfig {
-            one_way_delay: self.one_way_delay.unwrap_or_default(),
+            one_way_delay,
             jitter: self.jitter.unwrap_or_default(),
             outages,
             loss,
@@ -499,12 +540,44 @@ impl DirectionText {
     }
 
     fn has_rate(&self) -> bool {
-        self.rate.is_some() || self.rate_schedule.is_some() || self.bundle.is_some()
+        self.rate.is_some() || self.rate_schedule.is_some() || self.rate_trace.is_some() || self.bundle.is_some()
+    }
+
+    /// As it is stated, or from where everything is.
+    fn delay(&self) -> Result<Option<Duration>, KeyProblem> {
+        let place = match (self.one_way_delay, &self.geostationary) {
+            (delay, None) => return Ok(delay),
+            (None, Some(place)) => place,
+            (Some(_), Some(_)) => {
+                return Err(KeyProblem::new("geostationary", "allowed: only one of one_way_delay and geostationary"));
+            }
+        };
+        let site = |key: &str, (latitude, longitude): (f64, f64)| {
+            if (-90.0..=90.0).contains(&latitude) && (-180.0..=180.0).contains(&longitude) {
+                return Ok(Site { latitude, longitude });
+            }
+            let what = format!("[{latitude}, {longitude}] is no place; allowed: [-90 to 90, -180 to 180], in degrees");
+            Err(KeyProblem::new(format!("geostationary.{key}"), what))
+        };
+        if !(-180.0..=180.0).contains(&place.longitude) {
+            let what = format!("{} is no longitude; allowed: -180 to 180 degrees", place.longitude);
+            return Err(KeyProblem::new("geostationary.longitude", what));
+        }
+        let (hub, terminal) = (site("hub", place.hub)?, site("terminal", place.terminal)?);
+        let delay = geostationary::one_way_delay(hub, terminal, place.longitude);
+        let hidden = "the satellite is below the horizon of a site; allowed: sites that see it";
+        let delay = delay.ok_or_else(|| KeyProblem::new("geostationary", hidden))?;
+        Ok(Some(delay + place.equipment.unwrap_or_default()))
     }
 
     fn resolve_rate(&self) -> Result<(RateSchedule, usize), KeyProblem> {
+        if let (Some(trace), None, None, None) = (&self.rate_trace, self.rate, &self.rate_schedule, &self.bundle) {
+            let bin = trace.bin.unwrap_or(Duration::from_millis(100));
+            let schedule = trace::rate_schedule(&trace.lines, bin);
+            return Ok((schedule.map_err(|what| KeyProblem::new("rate_trace", what))?, 1));
+        }
         match (self.rate, &self.rate_schedule, &self.bundle) {
-            (Some(rate), None, None) => {
+            (Some(rate), None, None) if self.rate_trace.is_none() => {
                 if rate.bps == 0 {
                     return Err(KeyProblem::new("rate", "0 bit/s carries nothing; allowed: 1 bit/s or more"));
                 }
@@ -530,7 +603,7 @@ impl DirectionText {
                 Ok((RateSchedule::constant(bundle.rate), bundle.channels))
             }
             (None, None, None) => Err(missing("rate", RATE_ALLOWED)),
-            _ => Err(KeyProblem::new("rate", "allowed: only one of rate, rate_schedule and bundle")),
+            _ => Err(KeyProblem::new("rate", "allowed: only one of rate, rate_schedule, rate_trace and bundle")),
         }
     }
 }
@@ -600,6 +673,7 @@ impl FramingText {
                 preamble_and_gap: preamble_and_gap.unwrap_or(true),
                 minimum: minimum.unwrap_or(true),
             }),
+            FramingText::Aal5 { llc } => Framing::Aal5(Aal5 { llc: llc.unwrap_or(true) }),
             FramingText::FrameRelay { address_bytes, trunk } => {
                 if let Some(TrunkText { payload, overhead }) = &trunk {
                     for (key, size, allowed) in [("payload", payload, 1..=65_535), ("overhead", overhead, 0..=65_535)] {

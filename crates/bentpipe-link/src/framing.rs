@@ -15,6 +15,15 @@ pub enum Framing {
     Ethernet(Ethernet),
     /// Frame relay (Q.922 core; encapsulation: RFC 2427).
     FrameRelay(FrameRelay),
+    /// ATM cells by AAL5 (ITU-T I.363.5; encapsulation: RFC 2684).
+    Aal5(Aal5),
+}
+
+/// Options of AAL5.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Aal5 {
+    /// Every packet says what it is in an LLC header (RFC 2684 §5); without it the virtual channel does (§6).
+    pub llc: bool,
 }
 
 /// Options of synchronous PPP.
@@ -62,6 +71,12 @@ pub struct FrameRelay {
     pub trunk: Option<(u64, u64)>,
 }
 
+/// An ATM cell and what of it AAL5 fills (ITU-T I.361, I.363.5).
+const CELL: u64 = 53;
+const CELL_PAYLOAD: u64 = 48;
+/// The trailer of an AAL5 frame: user-to-user and indicator octets, length, 32-bit check (ITU-T I.363.5; RFC 2684 §4).
+const AAL5_TRAILER: u64 = 8;
+
 /// Length of an Ethernet header.
 const ETHERNET_HEADER: u64 = 14;
 
@@ -92,6 +107,17 @@ impl Framing {
                     Some((payload, overhead)) => (frame + frame.div_ceil(payload) * overhead) * 8,
                     None => (frame + 3) * 8,
                 }
+            }
+            Framing::Aal5(options) => {
+                // LLC, OUI and EtherType (RFC 2684 §5.1); a bridged frame without its check: LLC, OUI, PID and two
+                // octets of padding, of which the padding stays without LLC (§5.2, §6.2).
+                let header = match (ethernet, options.llc) {
+                    (false, true) => 8,
+                    (false, false) => 0,
+                    (true, true) => 10,
+                    (true, false) => 2,
+                };
+                (header + length + AAL5_TRAILER).div_ceil(CELL_PAYLOAD) * CELL * 8
             }
         }
     }
@@ -198,6 +224,21 @@ mod tests {
         assert_eq!(trunk.bits(&packet(vec![0; 1452]), false), 1504 * 8);
         assert_eq!(trunk.bits(&packet(vec![0; 244]), false), 256 * 8, "exactly one unit");
         assert_eq!(trunk.bits(&packet(vec![0; 245]), false), (249 + 16) * 8, "one byte more, one unit more");
+    }
+
+    #[test]
+    fn aal5_fills_whole_cells() {
+        let llc = Framing::Aal5(Aal5 { llc: true });
+        // RFC 2684: an IP packet of 1500 B, 8 + 8 B around it: 1516 B in 32 cells (1536 B).
+        assert_eq!(llc.bits(&packet(vec![0; 1500]), false), 32 * 53 * 8);
+        // An acknowledgement of 40 B just does not fit one cell with LLC, and just does without.
+        assert_eq!(llc.bits(&packet(vec![0; 40]), false), 2 * 53 * 8);
+        let plain = Framing::Aal5(Aal5 { llc: false });
+        assert_eq!(plain.bits(&packet(vec![0; 40]), false), 53 * 8);
+        assert_eq!(plain.bits(&packet(vec![0; 41]), false), 2 * 53 * 8);
+        assert_eq!(llc.bits(&packet(vec![0; 1514]), true), 32 * 53 * 8, "10 + 1514 + 8 = 1532");
+        assert_eq!(plain.bits(&packet(vec![0; 1527]), true), 33 * 53 * 8, "2 + 1527 + 8 = 1537");
+        assert!(llc.checks());
     }
 
     #[test]

@@ -180,6 +180,14 @@ fn published(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec) -> Vec<Line> {
             of.workload == spec.workload && spec.measurements.contains(&of.measurement) && figure.over.is_none();
         let x = of.at.get(&spec.x).and_then(|x| quantity(x));
         let (true, true, Some(x)) = (drawn, spec.at.iter().all(held), x) else { continue };
+        // The paper knows nothing of an axis that only ours has: the same point twice is one.
+        let same = |line: &Line| {
+            line.label.starts_with(&format!("published, {}", claim.id))
+                && line.x.iter().zip(&line.y).any(|(a, b)| *a == x.value && *b == value.value)
+        };
+        if lines.iter().any(same) {
+            continue;
+        }
         let others = of.at.iter().filter(|(axis, _)| **axis != spec.x && !spec.at.contains_key(*axis));
         let others: Vec<String> = others.map(|(axis, value)| format!("{axis} {}", plain(value))).collect();
         let label = [vec![format!("published, {}", claim.id)], others].concat().join(", ");

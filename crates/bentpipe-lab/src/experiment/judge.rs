@@ -351,6 +351,18 @@ impl Lookup<'_> {
         Ok((unit, samples))
     }
 
+    /// The points that a selection means, whatever the value of `along`.
+    fn place(&self, of: &Selection, along: Option<&str>) -> Vec<usize> {
+        let at: BTreeMap<String, String> = of
+            .at
+            .iter()
+            .filter(|(axis, _)| Some(axis.as_str()) != along)
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        let points = self.experiment.points.iter().enumerate();
+        points.filter(|(_, point)| point.case == of.case && point.is_at(&at)).map(|(i, _)| i).collect()
+    }
+
     fn written(&self, figure: &Figure, known: &Known) -> String {
         let name = if figure.over.is_some() { "" } else { figure.of.measurement.as_str() };
         with_interval(name, known)
@@ -364,6 +376,12 @@ impl Lookup<'_> {
         figure.of.case = remedy.to_owned();
         if let Some(over) = &mut figure.over {
             over.case = remedy.to_owned();
+            // A remedy that does not follow the axis between the two has one figure, which is shown as it is.
+            let place = |of: &Selection| self.place(of, figure.along.as_deref());
+            let same = (&over.workload, &over.measurement) == (&figure.of.workload, &figure.of.measurement);
+            if same && place(over) == place(&figure.of) {
+                figure.over = None;
+            }
         }
         match self.series(&figure) {
             Ok(series) if series.len() == 1 => self.written(&figure, &series[0].1),

@@ -1,1 +1,161 @@
-//! See each module.
+use super::engine::{Outcome, PointRuns};
+use super::grid::{self, same_value};
+use super::judge::{Row, Verdict, rows};
+use super::load::Experiment;
+use super::measure::Measured;
+use super::published::{Published, Trend};
+use crate::scenario::Scenario;
+use proptest::prelude::*;
+
+const SCENARIO: &str = r#"
+title = "T"
+seeds = 3
+[links.sat]
+kind = "acts-t1"
+between = ["hub", "site"]
+noise = 1e-7
+[[workloads]]
+name = "file"
+app = "bulk"
+client = "site"
+server = "hub"
+bytes = "1 MB"
+[[axes]]
+name = "size"
+keys = ["workloads.file.bytes"]
+values = "1 MB, 2 MB"
+[[axes]]
+name = "window"
+keys = ["hosts.*.tcp.receive_window"]
+values = "8 KiB, 64 KiB"
+cases = ["published"]
+[[cases]]
+name = "published"
+[[cases]]
+name = "modern host"
+"#;
+
+const CLAIM: &str = "paper = 'P'\ncitation = 'C'\nfigure = 'F'\n[[claims]]\nid = 'P-1'\nwhere = 'there'\nsays = 'so'\n\
+    workload = 'file'\nmeasurement = 'goodput'\nat = { size = '1 MB', window = '8 KiB' }\n";
+
+/// An experiment whose points measured these goodputs, run by run.
+fn judged(check: &str, goodputs: &[&[f64]]) -> Row {
+    let scenario = Scenario::parse("s.toml", SCENARIO, &[]).unwrap();
+    let axes = grid::axes(&scenario).unwrap();
+    let points = grid::points(&scenario, &axes).unwrap();
+    assert_eq!(points.len(), 4 + 2);
+    let published_text = format!("{CLAIM}{check}");
+    let published = Published::parse("p.toml", &published_text, &scenario, &axes).unwrap();
+    let experiment =
+        Experiment { id: "t".to_owned(), scenario, axes, points, published, published_text, readme: String::new() };
+    let measured = |goodput: &f64| {
+        let mut all = Measured::new();
+        let key = |name: &str| ("file".to_owned(), name.to_owned());
+        all.insert(key("done"), ("1".to_owned(), f64::from(u8::from(*goodput > 0.0))));
+        if *goodput > 0.0 {
+            all.insert(key("goodput"), ("bit/s".to_owned(), *goodput));
+        }
+        Ok(all)
+    };
+    let point = |number: usize| PointRuns {
+        runs: goodputs.get(number).copied().unwrap_or(&[1.0]).iter().map(measured).collect(),
+        certain: false,
+    };
+    let outcome = Outcome { points: (0..6).map(point).collect() };
+    rows(&experiment, &outcome).remove(0)
+}
+
+/// Each rule, with figures on both sides of it. Points: (1 MB, 8 KiB), (1 MB, 64 KiB), (2 MB, 8 KiB), (2 MB, 64 KiB).
+#[test]
+fn each_rule_can_be_kept_and_broken() {
+    use Verdict::{CannotBeCompared, Outside, TrendHolds, Within};
+    let tight = &[100.0, 100.1, 99.9][..];
+    for (check, first, verdict) in [
+        ("value = '109 bit/s'\ntolerance = '10 %'", tight, Within),
+        ("value = '112 bit/s'\ntolerance = '10 %'", tight, Outside),
+        ("value = '90 bit/s'\ntolerance = '10 %'", tight, Outside),
+        // ± 62 %, which is wider than the tolerance.
+        ("value = '100 bit/s'\ntolerance = '10 %'", &[75.0, 100.0, 125.0], CannotBeCompared),
+        ("value = '100 s'\ntolerance = '10 %'", tight, CannotBeCompared),
+        ("value = '100 bit/s'\ntolerance = '10 %'", &[0.0, 0.0, 0.0], Outside),
+        ("at_least = '99 bit/s'", tight, Within),
+        ("at_least = '101 bit/s'", tight, Outside),
+        ("at_least = '99 bit/s'\nbecause = 'words'", tight, TrendHolds),
+        ("at_most = '99 bit/s'\nbecause = 'words'", tight, Outside),
+        ("at_most = '101 bit/s'", &[75.0, 100.0, 125.0], CannotBeCompared),
+        ("cannot = 'no number'", tight, CannotBeCompared),
+    ] {
+        let row = judged(check, &[first]);
+        assert_eq!(row.verdict, verdict, "{check}: {row:?}");
+    }
+    for (check, others, verdict) in [
+        ("along = 'window'\ntrend = 'rises'", [200.0, 1.0, 1.0], TrendHolds),
+        ("along = 'window'\ntrend = 'rises'", [50.0, 1.0, 1.0], Outside),
+        ("along = 'window'\ntrend = 'falls'", [50.0, 1.0, 1.0], TrendHolds),
+        ("along = 'window'\ntrend = 'flat'\nslack = '5 %'", [104.0, 1.0, 1.0], TrendHolds),
+        ("along = 'window'\ntrend = 'flat'\nslack = '5 %'", [106.0, 1.0, 1.0], Outside),
+        ("along = 'window'\npeak = ['60 KiB', '70 KiB']", [200.0, 1.0, 1.0], TrendHolds),
+        ("along = 'window'\npeak = ['60 KiB', '70 KiB']", [50.0, 1.0, 1.0], Outside),
+        ("along = 'window'\nat_least = '90 bit/s'", [91.0, 1.0, 1.0], Within),
+        ("along = 'window'\nat_least = '90 bit/s'", [89.0, 1.0, 1.0], Outside),
+        ("along = 'window'\nfrom = '60 KiB'\nat_least = '150 bit/s'", [151.0, 1.0, 1.0], Within),
+        ("over = { at = { size = '2 MB' } }\nvalue = 2.0\ntolerance = '1 %'", [1.0, 50.0, 1.0], Within),
+        ("over = { at = { size = '2 MB' } }\nvalue = 2.0\ntolerance = '1 %'", [1.0, 60.0, 1.0], Outside),
+    ] {
+        let row = judged(check, &[&[100.0], &[others[0]], &[others[1]], &[others[2]]]);
+        assert_eq!(row.verdict, verdict, "{check}: {row:?}");
+    }
+}
+
+#[test]
+fn a_remedy_without_figures_has_a_dash_and_a_ratio_of_one_point_with_itself_is_that_point() {
+    // (1 MB) and (2 MB) of the modern host are points 4 and 5.
+    let all: &[&[f64]] = &[&[100.0], &[1.0], &[50.0], &[1.0], &[300.0], &[100.0]];
+    let row = judged("value = '100 bit/s'\ntolerance = '10 %'", all);
+    assert_eq!(row.remedies[0].1.replace('\u{a0}', " "), "300 bit/s");
+    assert_eq!(row.remedies[1], ("gateway pair".to_owned(), "–".to_owned()));
+    assert_eq!(judged("over = { at = { size = '2 MB' } }\nat_least = 1", all).remedies[0].1, "3");
+    // The modern host does not follow the window.
+    let row = judged("over = { at = { window = '64 KiB' } }\nat_least = 1", all);
+    assert_eq!(row.remedies[0].1.replace('\u{a0}', " "), "300 bit/s");
+}
+
+#[test]
+fn rows_lay_their_keys_over_the_claims() {
+    let row =
+        judged("tolerance = '10 %'\nrows = [{ value = '5 bit/s', at = { window = '64 KiB' } }]", &[&[1.0], &[5.0]]);
+    assert_eq!((row.verdict, row.value), (Verdict::Within, Some(5.0)));
+    assert_eq!(row.parameters, "file goodput: size 1 MB, window 64 KiB");
+}
+
+#[test]
+fn trends_need_two_ends_that_differ() {
+    assert!(!Trend::Rises.holds(&[], 0.0) && !Trend::Rises.holds(&[1.0], 0.0) && !Trend::Flat.holds(&[1.0], 0.0));
+    assert!(Trend::Rises.holds(&[1.0, 0.99, 2.0], 0.02) && !Trend::Rises.holds(&[1.0, 0.9, 2.0], 0.02));
+    assert!(!Trend::Rises.holds(&[1.0, 1.0], 0.0) && !Trend::Falls.holds(&[1.0, 1.0], 0.0));
+}
+
+#[test]
+fn values_are_the_same_by_what_they_mean() {
+    assert!(same_value("8 KiB", "8192 B") && same_value("\"1 s\"", "1000 ms") && same_value("1e-6", "0.000001"));
+    assert!(!same_value("8 KiB", "8 kB") && !same_value("1 s", "1 B") && same_value("acts-t1", "\"acts-t1\""));
+}
+
+proptest! {
+    /// Whatever a file says, it is read or refused.
+    #[test]
+    fn reading_never_panics(cut in 0usize..600, noise in "[ -~]{0,40}", from in 0usize..600) {
+        let scenario = Scenario::parse("s.toml", SCENARIO, &[]).unwrap();
+        let axes = grid::axes(&scenario).unwrap();
+        let text = format!("{CLAIM}value = '1 bit/s'\ntolerance = '10 %'\nrows = [{{ at = {{ size = '2 MB' }} }}]\n");
+        let cut = cut.min(text.len());
+        let from = from.clamp(cut, text.len());
+        let mangled = format!("{}{noise}{}", text.get(..cut).unwrap_or_default(), text.get(from..).unwrap_or_default());
+        let _ = Published::parse("p.toml", &mangled, &scenario, &axes);
+        let cut = cut.min(SCENARIO.len());
+        let mangled = format!("{}{noise}{}", &SCENARIO[..cut], &SCENARIO[from.clamp(cut, SCENARIO.len())..]);
+        if let Ok(scenario) = Scenario::parse("s.toml", &mangled, &[]) {
+            let _ = grid::axes(&scenario).map(|axes| grid::points(&scenario, &axes));
+        }
+    }
+}

@@ -331,6 +331,7 @@ impl LinkUse {
             }
             check_site_name(site).map_err(|p| p.under("between"))?;
         }
+        read_traces(&mut over, folder)?;
         let file = find_link(&kind, folder).map_err(|message| KeyProblem::new("kind", message))?;
         let config = file.with(over)?;
         if sites.len() > 2 && config.circuit.is_some() {
@@ -348,6 +349,30 @@ impl From<RoleText> for Role {
             RoleText::Bridge => Role::Bridge,
         }
     }
+}
+
+/// Largest file of a rate trace, in bytes.
+const TRACE_BYTES_MAX: u64 = 64 << 20;
+
+/// `rate_trace = { file = "…" }` becomes the file's lines; a name is relative to the scenario's folder.
+fn read_traces(over: &mut Table, folder: &Path) -> Result<(), KeyProblem> {
+    for side in ["", "forward", "return"] {
+        let table = if side.is_empty() { Some(&mut *over) } else { over.get_mut(side).and_then(Value::as_table_mut) };
+        let trace = table.and_then(|table| table.get_mut("rate_trace")).and_then(Value::as_table_mut);
+        let Some(trace) = trace else { continue };
+        let Some(name) = trace.remove("file") else { continue };
+        let key = if side.is_empty() { "rate_trace.file".to_owned() } else { format!("{side}.rate_trace.file") };
+        let fail = |what: String| KeyProblem::new(key.clone(), what);
+        let name = name.as_str().ok_or_else(|| fail("must be text: the name of a file".to_owned()))?;
+        let path = folder.join(name);
+        let unreadable = |error: std::io::Error| fail(format!("cannot read {}: {error}", path.display()));
+        if std::fs::metadata(&path).map_err(unreadable)?.len() > TRACE_BYTES_MAX {
+            return Err(fail(format!("{} is larger than {TRACE_BYTES_MAX} B", path.display())));
+        }
+        let lines = std::fs::read_to_string(&path).map_err(unreadable)?;
+        trace.insert("lines".to_owned(), Value::String(lines));
+    }
+    Ok(())
 }
 
 /// A link by its catalogue name or, with a `/` or `.toml` in it, from a file (relative to `folder`).

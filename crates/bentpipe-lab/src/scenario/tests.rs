@@ -195,3 +195,17 @@ fn bad_overrides_name_themselves() {
         assert!(problem.contains("--set") && problem.contains(part), "{problem}");
     }
 }
+
+#[test]
+fn a_trace_may_lie_in_a_file_beside_the_scenario() {
+    let folder = std::env::temp_dir().join(format!("bentpipe-trace-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("up.trace"), "1\n2\n10\n").unwrap();
+    let name = folder.join("x.toml").display().to_string();
+    let text = GOOD.replace("rate = \"2 Mbit/s\"", "rate_trace = { file = \"up.trace\", bin = \"10 ms\" }");
+    let scenario = Scenario::parse(&name, &text, &[]).unwrap();
+    assert_eq!(scenario.cases[0].links[0].config.forward.rate.highest().bps, 3_600_000);
+    let missing = Scenario::parse(&name, &text.replace("up.trace", "down.trace"), &[]).unwrap_err().to_string();
+    assert!(missing.contains("rate_trace.file") && missing.contains("down.trace"), "{missing}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}

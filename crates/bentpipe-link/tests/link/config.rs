@@ -423,3 +423,40 @@ proptest! {
         let _ = LinkFile::parse("x", "x.toml", &damaged);
     }
 }
+
+#[test]
+fn a_delay_from_geometry_and_a_stated_one_replace_each_other() {
+    let place = "geostationary={ longitude = 13.0, hub = [43.8, 11.3], terminal = [44.4, 8.9], equipment = '10 ms' }";
+    // Firenze and Genova over 13° E: 2 × about 37,700 km, 0.252 s, and the equipment.
+    let delay = |config: &LinkConfig| config.forward.medium.one_way_delay.as_secs_f64();
+    let config = set(BOTH, &[place]);
+    assert!((0.261..0.263).contains(&delay(&config)), "{}", delay(&config));
+    assert_eq!(config.round_trip(), config.forward.medium.one_way_delay + config.back.medium.one_way_delay);
+    assert_eq!(delay(&set(BOTH, &[place, "one_way_delay=100 ms"])), 0.1);
+    for (text, key) in [
+        ("geostationary={ longitude = 200.0, hub = [0.0, 0.0], terminal = [0.0, 0.0] }", "geostationary.longitude"),
+        ("geostationary={ longitude = 0.0, hub = [91.0, 0.0], terminal = [0.0, 0.0] }", "geostationary.hub"),
+        ("geostationary={ longitude = 0.0, hub = [0.0, 0.0], terminal = [0.0, 120.0] }", "geostationary"),
+    ] {
+        let problem = try_set("rate = '2 Mbit/s'\n", &[text]).unwrap_err();
+        assert!(problem.key.ends_with(key), "{text}: {problem:?}");
+    }
+}
+
+#[test]
+fn a_trace_is_a_rate_over_time() {
+    let trace = "rate_trace={ lines = \"1\\n2\\n3\\n20\\n\", bin = '10 ms' }";
+    let config = set(BOTH, &[trace]);
+    assert_eq!(rates(&config), (3_600_000, 3_600_000));
+    assert_eq!(config.forward.rate.at(Instant::ZERO + Duration::from_millis(15)).0.bps, 1_200_000);
+    assert_eq!(rates(&set(BOTH, &[trace, "rate=1 Mbit/s"])), (1_000_000, 1_000_000));
+    let problem = try_set(BOTH, &["rate_trace={ lines = 'a' }"]).unwrap_err();
+    assert!(problem.key.contains("rate_trace") && problem.message.contains("line 1"), "{problem:?}");
+}
+
+#[test]
+fn aal5_is_a_framing() {
+    let framing = |text| set(BOTH, &[text]).forward.framing;
+    assert!(matches!(framing("framing=aal5"), Framing::Aal5(options) if options.llc));
+    assert!(matches!(framing("framing={ type = 'aal5', llc = false }"), Framing::Aal5(options) if !options.llc));
+}

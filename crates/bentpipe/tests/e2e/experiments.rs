@@ -9,6 +9,7 @@ fn root(inner: &str) -> String {
 
 /// A small experiment of one claim.
 fn write(place: &Place, published: &str) {
+    std::fs::create_dir_all(place.at("e/one")).unwrap();
     place.write(
         "e/one/scenario.toml",
         "title = 'One'\n[links.sat]\nkind = 'acts-t1'\nbetween = ['hub', 'site']\n\
