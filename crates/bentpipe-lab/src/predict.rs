@@ -6,7 +6,6 @@ mod simulate;
 
 use crate::report::quantity;
 pub use bentpipe_apps::Direction;
-pub(crate) use simulate::leaves_to_chance;
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
 use bentpipe_link::packet::Packet;
 use bentpipe_link::queue::QueueLimit;
@@ -15,6 +14,7 @@ use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::{BitRate, DataSize};
 use bentpipe_sim::model::{asymmetry, cardwell, cubic, kruse, mathis, pftk, window};
 use serde::Serialize;
+pub(crate) use simulate::leaves_to_chance;
 
 /// A transfer to predict.
 #[derive(Clone, Copy, Debug)]

@@ -110,9 +110,11 @@ pub struct PredictArguments {
 /// printed as commands for Linux, at the host that they belong to; what does not help, or Linux cannot set, is said.
 /// docs/tuning.md explains it.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  bentpipe tune acts-t1\n  bentpipe tune iperspace --tcp windows-95 --direction download --verify\n  \
+#[command(
+    after_help = "Examples:\n  bentpipe tune acts-t1\n  bentpipe tune iperspace --tcp windows-95 --direction download --verify\n  \
 bentpipe tune geo-50-5 --set noise=1e-7 --bytes '1 MB' --bytes '20 MB' --json\n\nExit status: 0 done; 1 --verify could not measure; 2 bad input; 3 a run of --verify was \
-later than its limits; 130 ended by Ctrl-C.")]
+later than its limits; 130 ended by Ctrl-C."
+)]
 pub struct TuneArguments {
     /// A name from the catalogue (`bentpipe links`), or a link file
     #[arg(value_name = "LINK")]

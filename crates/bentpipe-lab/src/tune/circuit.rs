@@ -86,7 +86,9 @@ mod tests {
     #[test]
     fn retries_outlast_twice_the_set_up() {
         let link = |stage: &str| {
-            let text = format!("rate = '2400 bit/s'\none_way_delay = '1 s'\n[circuit]\nstages = [{{ name = 'a', time = '{stage}' }}]");
+            let text = format!(
+                "rate = '2400 bit/s'\none_way_delay = '1 s'\n[circuit]\nstages = [{{ name = 'a', time = '{stage}' }}]"
+            );
             LinkConfig::from_table(toml::from_str(&text).unwrap()).unwrap()
         };
         let linux = Hosts::alike(&TcpConfig::default());

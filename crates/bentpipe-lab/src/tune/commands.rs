@@ -93,6 +93,7 @@ fn form(atom: &Atom) -> Form {
     let route = |key: &str, value: Option<String>| value.map_or(Form::None, |v| Form::Route(format!("{key} {v}")));
     let bytes = text.parse::<DataSize>().map(|size| size.bytes);
     let buffer = |name, first: &str, usual: u64| match bytes {
+        _ if atom.is_open() => Form::Allowed,
         Ok(bytes) if bytes.saturating_mul(BUFFER_PER_BYTE) <= usual => Form::Allowed,
         Ok(bytes) => {
             let most = bytes.saturating_mul(BUFFER_PER_BYTE).next_multiple_of(1 << 20).min(i32::MAX as u64);
@@ -139,7 +140,8 @@ mod tests {
             Atom::new(Side::Terminal, "ack_every", 1),
             Atom::size(Side::Terminal, "mtu", 576),
         ];
-        let lines: Vec<String> = commands(&atoms).into_iter().map(|c| format!("{}: {}", c.host.name(), c.text)).collect();
+        let lines: Vec<String> =
+            commands(&atoms).into_iter().map(|c| format!("{}: {}", c.host.name(), c.text)).collect();
         assert_eq!(
             lines,
             [

@@ -69,8 +69,7 @@ pub fn times(link: &LinkConfig, hosts: &Hosts, transfer: &Transfer, seeds: u64) 
     }
     let parts: Vec<Result<Vec<(u64, f64)>, NetworkError>> = std::thread::scope(|scope| {
         let worker = |first: u64| (first..=seeds).step_by(workers).map(|seed| one(seed).map(|time| (seed, time)));
-        let started: Vec<_> =
-            (1..=workers as u64).map(|first| scope.spawn(move || worker(first).collect())).collect();
+        let started: Vec<_> = (1..=workers as u64).map(|first| scope.spawn(move || worker(first).collect())).collect();
         started.into_iter().map(|w| w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
     let mut all = BTreeMap::new();
@@ -108,8 +107,7 @@ fn run(
     // The plan lists the sites in the order of the link's.
     let site = |side: Side| side as usize;
     let address = |network: &Network<Box<dyn App>>, side| network.plan().address(site(side));
-    let (Some(hub), Some(sender)) =
-        (address(&network, Side::Hub), address(&network, Side::sender(transfer.direction)))
+    let (Some(hub), Some(sender)) = (address(&network, Side::Hub), address(&network, Side::sender(transfer.direction)))
     else {
         return Ok((f64::INFINITY, None));
     };

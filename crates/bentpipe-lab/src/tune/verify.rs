@@ -156,7 +156,8 @@ fn completion(workload: &WorkloadRecord) -> Option<f64> {
 }
 
 fn check_commands(case: &CaseRecord) -> Result<(), VerifyError> {
-    let first = case.workloads.iter().filter(|w| w.name.starts_with(TRANSFER)).map(|w| w.start).fold(f64::MAX, f64::min);
+    let first =
+        case.workloads.iter().filter(|w| w.name.starts_with(TRANSFER)).map(|w| w.start).fold(f64::MAX, f64::min);
     for side in Side::BOTH {
         let Some(workload) = case.workloads.iter().find(|workload| workload.name == side.name()) else { continue };
         if let Some(command) = &workload.command

@@ -69,7 +69,10 @@ fn run_and_read_back(place: &Place, commands: &[String]) {
             assert!(route.contains(&kept), "{kept}: {route}");
         }
     }
-    assert_eq!(commands.iter().filter(|c| !c.starts_with("sysctl -w ") && !c.starts_with("ip route change ")).count(), 0);
+    assert_eq!(
+        commands.iter().filter(|c| !c.starts_with("sysctl -w ") && !c.starts_with("ip route change ")).count(),
+        0
+    );
 }
 
 #[test]
@@ -158,8 +161,17 @@ fn the_gain_is_measured() {
     }
     for user in users() {
         let place = Place::alone(user);
-        let arguments =
-            ["--tcp", "windows-98-tuned", "--direction", "download", "--bytes", "400 kB", "--set", "rate=4 Mbit/s", "--verify"];
+        let arguments = [
+            "--tcp",
+            "windows-98-tuned",
+            "--direction",
+            "download",
+            "--bytes",
+            "400 kB",
+            "--set",
+            "rate=4 Mbit/s",
+            "--verify",
+        ];
         place.write("link.toml", LINK);
         let arguments = [&["tune", "./link.toml", "--json"], &arguments[..]].concat();
         let ended = place.bentpipe(&arguments).ends();
