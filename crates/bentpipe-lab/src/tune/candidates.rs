@@ -1,6 +1,7 @@
 //! What could be set, decided by closed forms: each candidate with its values, its hosts, its reason and its source.
 //! Whether it helps is the simulator's to say.
 
+use super::commands::is_allowed_anyway;
 use super::hosts::{Atom, Hosts, Side};
 use super::measure::{RECEIVE_LIMIT_USUAL, SEND_LIMIT_USUAL};
 use super::mtu;
@@ -50,9 +51,9 @@ const RTO_MIN_RFC: &str = "1 s";
 const STAMPS_COUNT: f64 = 0.02;
 
 /// Every setting worth a try, the most important first.
-pub fn candidates(link: &LinkConfig, hosts: &Hosts, ways: &[Way], connections: u32) -> Vec<Candidate> {
+pub fn candidates(link: &LinkConfig, hosts: &Hosts, ways: &[Way]) -> Vec<Candidate> {
     let mut all = Vec::new();
-    all.extend(ways.iter().filter_map(|way| windows(way, hosts, connections)));
+    all.extend(ways.iter().filter_map(|way| windows(way, hosts)));
     all.extend(selective_acknowledgements(hosts, ways));
     all.extend(ways.iter().filter_map(|way| initial_window(way, link, hosts)));
     all.extend(ways.iter().map(|way| congestion_control(way, hosts)));
@@ -78,13 +79,35 @@ fn directions(ways: &[Way]) -> Vec<Direction> {
     ways.iter().map(|way| way.direction).collect()
 }
 
+/// What closed forms say of settings that need no trial.
+pub fn left_alone(hosts: &Hosts, ways: &[Way]) -> Vec<String> {
+    let mut all = Vec::new();
+    for way in ways.iter().filter(|way| windows(way, hosts).is_none()) {
+        let direction = super::name(way.direction);
+        all.push(format!(
+            "window, {direction}: the hosts' own limits are more than two bandwidth-delay products of {}",
+            bytes(way.inputs.bandwidth_delay_product_bytes)
+        ));
+    }
+    if selective_acknowledgements(hosts, ways).is_none() {
+        all.push("selective acknowledgements: on (RFC 2488 §4.4)".to_owned());
+    }
+    if Side::BOTH.into_iter().all(|side| hosts.of(side).window_scaling.unwrap_or(true)) {
+        all.push("window scaling: on (RFC 7323 §2)".to_owned());
+    }
+    if timestamps(hosts, ways).is_none() {
+        all.push("timestamps: on, and less than 2 % of a segment (RFC 7323 §3)".to_owned());
+    }
+    all
+}
+
 /// Both hosts with the same value of a switch, where it is not so already.
 fn switch(hosts: &Hosts, key: &'static str, of: impl Fn(&TcpConfig) -> Option<bool>, to: bool) -> Vec<Atom> {
     let other = Side::BOTH.into_iter().filter(|side| of(hosts.of(*side)).unwrap_or(key != "ecn") != to);
     other.map(|side| Atom::new(side, key, to)).collect()
 }
 
-fn windows(way: &Way, hosts: &Hosts, connections: u32) -> Option<Candidate> {
+fn windows(way: &Way, hosts: &Hosts) -> Option<Candidate> {
     let (sender, receiver) = (Side::sender(way.direction), Side::receiver(way.direction));
     let product = way.inputs.bandwidth_delay_product_bytes;
     let window = hosts.of(receiver).receive_window.map_or(RECEIVE_LIMIT_USUAL, |w| w.bytes);
@@ -94,25 +117,23 @@ fn windows(way: &Way, hosts: &Hosts, connections: u32) -> Option<Candidate> {
     if window.min(buffer) >= most {
         return None;
     }
-    let mut sizes = vec![product, most];
-    if connections > 1 {
-        sizes.insert(0, product.div_ceil(u64::from(connections)));
-    }
+    // Linux holds no window: it tunes one up to a limit, which is raised where it is too low, and never lowered.
     let value = |size: u64| {
         let size = size.next_multiple_of(1024).min(1 << 30);
         let mut atoms = Vec::new();
-        if window < size {
-            if size > 65_535 {
-                atoms.extend(switch(hosts, "window_scaling", |tcp| tcp.window_scaling, true));
+        for (host, key, now) in [(receiver, "receive_window", window), (sender, "send_buffer", buffer)] {
+            let wide = Atom::size(host, key, size);
+            if now < size {
+                atoms.push(if is_allowed_anyway(&wide) { Atom::open(host, key) } else { wide });
             }
-            atoms.push(Atom::size(receiver, "receive_window", size));
         }
-        if buffer < size {
-            atoms.push(Atom::size(sender, "send_buffer", size));
+        if !atoms.is_empty() {
+            atoms.splice(0..0, switch(hosts, "window_scaling", |tcp| tcp.window_scaling, true));
         }
         atoms
     };
-    let values: Vec<Vec<Atom>> = sizes.into_iter().map(value).filter(|atoms| !atoms.is_empty()).collect();
+    let mut values: Vec<Vec<Atom>> = [product, most].into_iter().map(value).filter(|atoms| !atoms.is_empty()).collect();
+    values.dedup();
     let limit = window.min(buffer) as f64 * 8.0 / way.inputs.rtt_seconds;
     Some(Candidate {
         setting: "window",

@@ -49,21 +49,28 @@ const BUFFER_PER_BYTE: u64 = 2;
 pub fn commands(atoms: &[Atom]) -> Vec<Command> {
     let mut commands = Vec::new();
     for host in Side::BOTH {
-        let mut route = Vec::new();
+        let (mut lines, mut route) = (Vec::new(), Vec::new());
         for atom in atoms.iter().filter(|atom| atom.host == host) {
             match form(atom) {
                 Form::Sysctl(name, value) => {
                     let value = if value.contains(' ') { format!("'{value}'") } else { value };
-                    commands.push(Command { host, text: format!("sysctl -w {name}={value}") });
+                    lines.push(format!("sysctl -w {name}={value}"));
                 }
                 Form::Route(attribute) => route.push(attribute),
                 Form::Allowed | Form::None => {}
             }
         }
         if !route.is_empty() {
-            let text = format!("ip route change $ROUTE {}", route.join(" "));
-            commands.push(Command { host, text });
+            lines.push(format!("ip route change $ROUTE {}", route.join(" ")));
         }
+        // Both directions may ask for the same switch.
+        let mut told: Vec<String> = Vec::new();
+        for line in lines {
+            if !told.contains(&line) {
+                told.push(line);
+            }
+        }
+        commands.extend(told.into_iter().map(|text| Command { host, text }));
     }
     commands
 }
@@ -93,6 +100,7 @@ fn form(atom: &Atom) -> Form {
     let route = |key: &str, value: Option<String>| value.map_or(Form::None, |v| Form::Route(format!("{key} {v}")));
     let bytes = text.parse::<DataSize>().map(|size| size.bytes);
     let buffer = |name, first: &str, usual: u64| match bytes {
+        _ if atom.is_open() => Form::Allowed,
         Ok(bytes) if bytes.saturating_mul(BUFFER_PER_BYTE) <= usual => Form::Allowed,
         Ok(bytes) => {
             let most = bytes.saturating_mul(BUFFER_PER_BYTE).next_multiple_of(1 << 20).min(i32::MAX as u64);
@@ -131,6 +139,7 @@ mod tests {
     #[test]
     fn settings_become_lines_by_host() {
         let atoms = [
+            Atom::new(Side::Terminal, "sack", true),
             Atom::new(Side::Terminal, "sack", true),
             Atom::size(Side::Terminal, "receive_window", 40 << 20),
             Atom::new(Side::Hub, "initial_window", 30),

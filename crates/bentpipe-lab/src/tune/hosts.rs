@@ -57,6 +57,9 @@ pub struct Hosts {
     pub terminal: TcpConfig,
 }
 
+/// The value of a window that is left to Linux.
+const OPEN: &str = "as Linux tunes it";
+
 /// One setting of one host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Atom {
@@ -79,7 +82,18 @@ impl Atom {
         Atom::new(host, key, DataSize::from_bytes(bytes).to_string())
     }
 
-    /// `initial_window = 30 at the hub`.
+    /// A window without a limit of its own: as large as Linux tunes it within its usual limits.
+    pub fn open(host: Side, key: &'static str) -> Atom {
+        Atom::new(host, key, OPEN)
+    }
+
+    /// Whether it is such a window.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.value.as_str() == Some(OPEN)
+    }
+
+    /// `initial_window = 30`.
     #[must_use]
     pub fn text(&self) -> String {
         let value = match &self.value {
@@ -116,7 +130,15 @@ impl Hosts {
                 continue;
             }
             let mut table = Table::try_from(hosts.of(side)).ok()?;
-            table.extend(own.into_iter().map(|atom| (atom.key.to_owned(), atom.value.clone())));
+            for atom in own {
+                if atom.is_open() {
+                    // Its preset would bring the limit back; all that it says is spelt out here.
+                    table.insert("preset".to_owned(), "linux".into());
+                    table.remove(atom.key);
+                } else {
+                    table.insert(atom.key.to_owned(), atom.value.clone());
+                }
+            }
             let config = TcpConfig::from_table(table).ok()?;
             match side {
                 Side::Hub => hosts.hub = config,
@@ -150,6 +172,8 @@ mod tests {
         assert_eq!(tuned.terminal.receive_window.map(|w| w.bytes), Some(65_535));
         assert_eq!(tuned.hub.receive_window, windows.receive_window);
         assert_eq!(hosts.with_side_of(Side::Hub, &tuned).terminal, windows);
+        let open = hosts.with(&[Atom::open(Side::Terminal, "receive_window")]).unwrap();
+        assert_eq!((open.terminal.receive_window, open.terminal.sack), (None, Some(false)));
         // A window that needs scaling is no setting of a host without it.
         assert!(hosts.with(&[Atom::size(Side::Terminal, "receive_window", 65_536)]).is_none());
     }

@@ -81,6 +81,8 @@ pub struct Tuning {
     pub ways: Vec<WayInputs>,
     /// Every setting that was tried, the recommended ones first.
     pub settings: Vec<Setting>,
+    /// What is right already, by closed forms alone.
+    pub left_alone: Vec<String>,
     /// Lines for Linux that set what is recommended.
     pub commands: Vec<Command>,
     /// What would help, or is often advised, and has no command.
@@ -191,6 +193,8 @@ const RUNS: u64 = 15;
 const SIZES: [u64; 5] = [10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 const SIZE_SECONDS_MAX: f64 = 150.0;
 const SIZES_USUAL: usize = 3;
+/// Times that the candidates are gone through; two are mostly enough.
+const PASSES: u32 = 3;
 /// A better value of the same setting is better by this much, or the earlier one is taken.
 const BETTER: f64 = 0.99;
 
@@ -209,8 +213,22 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
     let before = Hosts::alike(tcp);
     let mut run = Run { bench, before: before.clone(), kept: Vec::new(), known: Vec::new() };
     let mut settings = Vec::new();
-    for candidate in candidates::candidates(link, &before, &ways, *connections) {
-        settings.extend(run.try_candidate(candidate)?);
+    let mut left = candidates::candidates(link, &before, &ways);
+    // What does not help at first may beside what was kept later.
+    for _ in 0..PASSES {
+        settings.clear();
+        let kept = run.kept.len();
+        let mut rest = Vec::new();
+        for candidate in left {
+            if let Some(setting) = run.try_candidate(candidate.clone())? {
+                settings.push(setting);
+                rest.push(candidate);
+            }
+        }
+        left = rest;
+        if run.kept.len() == kept {
+            break;
+        }
     }
     settings.extend(run.review()?);
     let mut atoms = run.atoms(None);
@@ -222,14 +240,11 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
     };
     settings.sort_by_key(|setting: &Setting| setting.verdict);
     let predicted = run.predict(&after, &settings)?;
-    let largest = |direction| run.bench.transfer(direction, run.bench.sizes.last().copied().unwrap_or(1), false);
-    let mtu = mtu::table(
-        &run.bench.link,
-        &before.with(&without_mtu(&atoms)).unwrap_or(before.clone()),
-        &ways,
-        largest,
-        run.bench.runs(run.bench.sizes.last().copied().unwrap_or(1)),
-    )?;
+    let whole = before.with(&without_mtu(&atoms)).unwrap_or_else(|| before.clone());
+    let mtu = mtu::table(&run.bench.link, &whole, &ways, |direction| {
+        let largest = run.bench.largest(direction);
+        (largest, run.bench.runs(largest.bytes))
+    })?;
     let inputs: Vec<WayInputs> = ways.iter().map(|way| way_inputs(link, way)).collect();
     let linux_cannot = linux_cannot(&inputs, &settings, set_up.as_ref(), &atoms);
     let notes = notes(link, tcp, &predicted, set_up.as_ref(), &settings);
@@ -239,6 +254,7 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
         connections: *connections,
         ways: inputs,
         settings,
+        left_alone: candidates::left_alone(&before, &ways),
         commands: commands::commands(&atoms),
         linux_cannot,
         mtu,
@@ -307,8 +323,8 @@ fn way_inputs(link: &LinkConfig, way: &Way) -> WayInputs {
 struct Bench {
     /// Without its set-up, which comes before everything.
     link: LinkConfig,
-    directions: Vec<Direction>,
-    sizes: Vec<u64>,
+    /// Of each direction, rising, at least one.
+    sizes: Vec<(Direction, Vec<u64>)>,
     connections: u32,
     segment: u64,
     chance: bool,
@@ -334,22 +350,24 @@ impl Bench {
         if !(1..=CONNECTIONS_MAX).contains(&question.connections) {
             return Err(PredictError::Connections(question.connections).into());
         }
-        let mut sizes: Vec<u64> = question.sizes.iter().map(|size| size.bytes).collect();
-        if sizes.is_empty() {
-            let slowest = ways.iter().map(|way| way.inputs.payload_rate_bps).min().unwrap_or(1);
-            let fits = |size: &u64| *size as f64 * 8.0 / slowest as f64 <= SIZE_SECONDS_MAX && *size <= most;
-            sizes = SIZES.into_iter().filter(fits).collect();
-            let first = sizes.len().saturating_sub(SIZES_USUAL);
-            sizes.drain(..first);
+        let of_way = |way: &Way| {
+            let mut sizes: Vec<u64> = question.sizes.iter().map(|size| size.bytes).collect();
             if sizes.is_empty() {
-                sizes.push(SIZES[0]);
+                let seconds = |size: u64| size as f64 * 8.0 / way.inputs.payload_rate_bps.max(1) as f64;
+                sizes = SIZES.into_iter().filter(|size| seconds(*size) <= SIZE_SECONDS_MAX && *size <= most).collect();
+                let first = sizes.len().saturating_sub(SIZES_USUAL);
+                sizes.drain(..first);
+                if sizes.is_empty() {
+                    sizes.push(SIZES[0]);
+                }
             }
-        }
-        sizes.sort_unstable();
-        sizes.dedup();
+            sizes.sort_unstable();
+            sizes.dedup();
+            (way.direction, sizes)
+        };
+        let sizes = ways.iter().map(of_way).collect();
         let chance = leaves_to_chance(&link);
-        let (directions, connections) = (question.directions.clone(), question.connections);
-        Ok(Bench { link, directions, sizes, connections, segment, chance })
+        Ok(Bench { link, sizes, connections: question.connections, segment, chance })
     }
 
     fn transfer(&self, direction: Direction, bytes: u64, after_idle: bool) -> Transfer {
@@ -358,10 +376,19 @@ impl Bench {
 
     /// What a setting for these directions is judged by.
     fn transfers(&self, directions: &[Direction], after_idle: bool) -> Vec<Transfer> {
-        let sizes: &[u64] =
-            if after_idle { &self.sizes[self.sizes.len() / 2..=self.sizes.len() / 2] } else { &self.sizes };
-        let used = self.directions.iter().filter(|direction| directions.contains(direction));
-        used.flat_map(|direction| sizes.iter().map(|bytes| self.transfer(*direction, *bytes, after_idle))).collect()
+        let mut transfers = Vec::new();
+        for (direction, sizes) in self.sizes.iter().filter(|(direction, _)| directions.contains(direction)) {
+            let middle = sizes.len() / 2;
+            let sizes = if after_idle { &sizes[middle..=middle] } else { &sizes[..] };
+            transfers.extend(sizes.iter().map(|bytes| self.transfer(*direction, *bytes, after_idle)));
+        }
+        transfers
+    }
+
+    /// The largest transfer.
+    fn largest(&self, direction: Direction) -> Transfer {
+        let all = self.transfers(&[direction], false);
+        all.last().copied().unwrap_or_else(|| self.transfer(direction, 1, false))
     }
 
     /// How often a transfer is run.
@@ -465,7 +492,7 @@ impl Run {
     }
 
     fn predict(&mut self, after: &Hosts, settings: &[Setting]) -> Result<Vec<Predicted>, NetworkError> {
-        let directions = self.bench.directions.clone();
+        let directions: Vec<Direction> = self.bench.sizes.iter().map(|(direction, _)| *direction).collect();
         let mut transfers = self.bench.transfers(&directions, false);
         let idle = settings.iter().any(|s| s.verdict == Verdict::Recommended && s.effects.iter().any(|e| e.after_idle));
         if idle {

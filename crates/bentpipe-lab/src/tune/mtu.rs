@@ -132,8 +132,7 @@ pub fn table(
     link: &LinkConfig,
     hosts: &Hosts,
     ways: &[Way],
-    transfer: impl Fn(Direction) -> Transfer,
-    seeds: u64,
+    transfer: impl Fn(Direction) -> (Transfer, u64),
 ) -> Result<Vec<Row>, NetworkError> {
     let wanted = sizes(link, hosts, ways);
     if wanted.is_empty() {
@@ -148,7 +147,7 @@ pub fn table(
         let timestamps = Side::BOTH.into_iter().all(|side| hosts.of(side).timestamps.unwrap_or(true));
         for mtu in &mtus {
             let Some(hosts) = hosts.with(&[Atom::size(Side::Terminal, "mtu", *mtu)]) else { continue };
-            let transfer = transfer(way.direction);
+            let (transfer, seeds) = transfer(way.direction);
             rows.push(Row {
                 mtu: *mtu,
                 direction: super::name(way.direction),

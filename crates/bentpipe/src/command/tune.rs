@@ -101,6 +101,12 @@ fn tables(tuning: &Tuning) -> String {
             text.push_str(&other_lines(setting));
         }
     }
+    if !tuning.left_alone.is_empty() {
+        text.push_str("\nRIGHT AS IT IS\n");
+        for what in &tuning.left_alone {
+            text.push_str(&wrapped("  ", what));
+        }
+    }
     text.push_str(&command_lines(tuning));
     if !tuning.linux_cannot.is_empty() {
         text.push_str("\nWHAT LINUX CANNOT SET\n");
@@ -175,9 +181,8 @@ fn values(setting: &Setting) -> String {
 fn recommended_lines(setting: &Setting) -> String {
     let name = format!("{}, {}", setting.name, setting.directions.join(" and "));
     let mut text = wrapped("  ", &format!("{name}  [{}]", values(setting)));
-    let allowed = setting.values.iter().all(Tuning::is_allowed_anyway);
-    if allowed {
-        text.push_str(&wrapped("      ", "Linux needs no command: its usual limits allow it."));
+    if setting.values.iter().any(Tuning::is_allowed_anyway) {
+        text.push_str(&wrapped("      ", "Linux needs no command for a window within its usual limits."));
     }
     text.push_str(&wrapped("      ", &format!("why: {} ({})", setting.why, setting.source)));
     text.push_str(&wrapped("      ", &format!("gain beside the others: {}", effects(&setting.effects))));
@@ -213,9 +218,9 @@ fn effects(effects: &[Effect]) -> String {
 fn change(percent: f64) -> String {
     let rounded = percent.round();
     match rounded {
-        _ if percent.abs() < 0.05 => "±0 %".to_owned(),
-        _ if rounded == 0.0 => format!("{}{:.1} %", sign(percent), percent.abs()),
-        _ => format!("{}{:.0} %", sign(percent), rounded.abs()),
+        _ if percent.abs() < 0.05 => "±0\u{a0}%".to_owned(),
+        _ if rounded == 0.0 => format!("{}{:.1}\u{a0}%", sign(percent), percent.abs()),
+        _ => format!("{}{:.0}\u{a0}%", sign(percent), rounded.abs()),
     }
 }
 
@@ -273,14 +278,14 @@ fn mtu_table(rows: &[MtuRow]) -> String {
 
 fn predicted_table(rows: &[Predicted]) -> String {
     let mut text = format!(
-        "\n{:<26} {:>11} {:>14} {:>11} {:>11} {:>7}\n",
+        "\n{:<31} {:>11} {:>14} {:>11} {:>11} {:>7}\n",
         "PREDICTED (simulated)", "NOW", "TERMINAL ONLY", "HUB ONLY", "BOTH", "GAIN"
     );
     for row in rows {
         let idle = if row.after_idle { " after a pause" } else { "" };
         let what = format!("{} {}{idle}", row.direction, quantity::bytes(row.bytes as f64));
         text.push_str(&format!(
-            "{what:<26} {:>11} {:>14} {:>11} {:>11} {:>7}\n",
+            "{what:<31} {:>11} {:>14} {:>11} {:>11} {:>7}\n",
             summary(&row.before),
             summary(&row.terminal_only),
             summary(&row.hub_only),
@@ -373,10 +378,10 @@ mod tests {
 
     #[test]
     fn changes_are_short() {
-        assert_eq!(change(-38.4), "−38 %");
-        assert_eq!(change(0.01), "±0 %");
-        assert_eq!(change(-0.3), "−0.3 %");
-        assert_eq!(change(2.6), "+3 %");
+        assert_eq!(change(-38.4), "−38\u{a0}%");
+        assert_eq!(change(0.01), "±0\u{a0}%");
+        assert_eq!(change(-0.3), "−0.3\u{a0}%");
+        assert_eq!(change(2.6), "+3\u{a0}%");
         assert_eq!(gain(None, Some(1.0)), "works");
     }
 

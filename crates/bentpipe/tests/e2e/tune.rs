@@ -91,7 +91,7 @@ fn printed_commands_are_kept_by_the_kernel() {
     let tuning = tune(&place, "./link.toml", &arguments);
     let (hub, terminal) = (commands(&tuning, "hub"), commands(&tuning, "terminal"));
     let all = [hub.clone(), terminal.clone()].concat().join("\n");
-    for part in ["tcp_window_scaling=1", "tcp_slow_start_after_idle=0", "initcwnd ", "congctl bbr"] {
+    for part in ["tcp_window_scaling=1", "tcp_sack=1", "initcwnd ", "congctl bbr"] {
         assert!(all.contains(part), "{part}: {all}");
     }
     assert!(terminal.iter().any(|c| c.contains("tcp_syn_retries=")), "the terminal connects: {terminal:?}");
@@ -102,7 +102,7 @@ fn printed_commands_are_kept_by_the_kernel() {
         run_and_read_back(&place, &terminal);
         // What this link gives no reason for.
         let others = [
-            "sysctl -w net.ipv4.tcp_sack=1",
+            "sysctl -w net.ipv4.tcp_slow_start_after_idle=0",
             "sysctl -w net.ipv4.tcp_timestamps=0",
             "sysctl -w net.ipv4.tcp_ecn=1",
             "sysctl -w net.ipv4.tcp_rmem='4096 131072 83886080'",
@@ -145,7 +145,11 @@ fn what_gains_nothing_is_not_printed() {
     let arguments = ["--direction", "upload", "--bytes", "1 MB"];
     let tuning = tune(&place, "lan", &arguments);
     for setting in tuning["settings"].as_array().unwrap() {
-        assert_ne!(setting["verdict"], "loss-or-unknown");
+        let ratios = setting["effects"].as_array().unwrap().iter().map(|e| e["ratio"].as_f64().unwrap());
+        let best = ratios.fold(f64::INFINITY, f64::min);
+        if setting["verdict"] == "recommended" {
+            assert!(best < 0.98, "{setting}");
+        }
         if setting["name"] == "explicit congestion notification" {
             assert_eq!(setting["verdict"], "no-gain", "{setting}");
         }
