@@ -29,9 +29,11 @@ struct Inbox<P> {
     orders: Mutex<Option<Vec<Order<P>>>>,
 }
 
+type Work<P> = Box<dyn FnOnce(&mut P, &mut CaptureSite) + Send>;
+
 enum Order<P> {
     /// To be done with the program between two polls; it is polled after.
-    Do(Box<dyn FnOnce(&mut P, &mut CaptureSite) + Send>),
+    Do(Work<P>),
     Quit,
 }
 

@@ -105,7 +105,7 @@ impl Syn {
         frame.extend(self.client.port().to_be_bytes());
         frame.extend([0; 4]);
         frame.extend(self.next.to_be_bytes());
-        frame.extend([(TCP_HEADER / 4 << 4) as u8, flag::RST | flag::ACK, 0, 0, 0, 0, 0, 0]);
+        frame.extend([((TCP_HEADER / 4) << 4) as u8, flag::RST | flag::ACK, 0, 0, 0, 0, 0, 0]);
         headers::complete_checksum(&mut frame);
         frame.split_off(ETHERNET)
     }
