@@ -49,6 +49,9 @@ fn completions_and_man_pages_are_written() {
     let pages = place.list("man/deep");
     let expected = [
         "bentpipe-completions.1",
+        "bentpipe-experiments-list.1",
+        "bentpipe-experiments-run.1",
+        "bentpipe-experiments.1",
         "bentpipe-links-show.1",
         "bentpipe-links.1",
         "bentpipe-man.1",
