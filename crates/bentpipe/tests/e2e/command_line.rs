@@ -51,6 +51,13 @@ fn completions_and_man_pages_are_written() {
     let pages = place.list("man/deep");
     let expected = [
         "bentpipe-completions.1",
+        "bentpipe-experiments-list.1",
+        "bentpipe-experiments-run.1",
+        "bentpipe-experiments.1",
+        "bentpipe-gateway-hub.1",
+        "bentpipe-gateway-keys.1",
+        "bentpipe-gateway-terminal.1",
+        "bentpipe-gateway.1",
         "bentpipe-get.1",
         "bentpipe-links-show.1",
         "bentpipe-links.1",
@@ -63,6 +70,7 @@ fn completions_and_man_pages_are_written() {
         "bentpipe-run.1",
         "bentpipe-shell.1",
         "bentpipe-sweep.1",
+        "bentpipe-tune.1",
         "bentpipe.1",
     ];
     assert_eq!(pages, expected);
