@@ -148,7 +148,12 @@ fn a_mistake_names_key_line_and_what_is_allowed() {
     let table: &[(&str, &str, Option<usize>, &[&str])] = &[
         ("rate = '2 Mbit/s'\n", "one_way_delay", None, &["missing", "250 ms"]),
         ("rate = '2 Mbit/s'\nforward.one_way_delay = '1 s'\n", "return.one_way_delay", None, &["missing", "250 ms"]),
-        ("one_way_delay = '1 ms'\n", "rate", None, &["missing", "rate, rate_schedule or bundle", "2 Mbit/s"]),
+        (
+            "one_way_delay = '1 ms'\n",
+            "rate",
+            None,
+            &["missing", "rate, rate_schedule, rate_trace or bundle", "2 Mbit/s"],
+        ),
         ("\nrate = 2000\none_way_delay = '1 ms'\n", "rate", Some(2), &["2000", "number and bit/s, kbit/s, Mbit/s"]),
         ("rate = '2 Mb'\none_way_delay = '1 ms'\n", "rate", Some(1), &["\"2 Mb\"", "allowed", "Mbit/s"]),
         ("rate = '2 Mbit/s'\none_way_delay = '250'\n", "one_way_delay", Some(2), &["\"250\"", "ns, us, ms"]),
@@ -178,7 +183,7 @@ fn a_mistake_names_key_line_and_what_is_allowed() {
             "rate = '1 Mbit/s'\nbundle = { channels = 2, rate = '1 kbit/s' }\none_way_delay = '1 ms'\n",
             "rate",
             Some(1),
-            &["only one of rate, rate_schedule and bundle"],
+            &["only one of rate, rate_schedule, rate_trace and bundle"],
         ),
         (
             "bundle = { channels = 0, rate = '1 kbit/s' }\none_way_delay = '1 ms'\n",
