@@ -69,7 +69,7 @@ impl Kind {
             Kind::Packed => 2..=PACKED_MAX,
             Kind::Urgent | Kind::Reply => 1..=1,
             Kind::End | Kind::Plain => 0..=0,
-            Kind::Opening => 9..=Opening::LENGTH_MAX,
+            Kind::Opening => Opening::LENGTH_LEAST..=Opening::LENGTH_MAX,
         }
     }
 }
@@ -138,6 +138,8 @@ const MAY_PACK: u8 = 16;
 impl Opening {
     /// Version, flags and traffic class; a name; a client's IPv6 address and port.
     const LENGTH_MAX: usize = 3 + 1 + NAME_MAX + 2 + 18;
+    /// The same with a name of one letter and no client.
+    const LENGTH_LEAST: usize = 3 + 1 + 1 + 2;
 
     /// Appends the frame.
     pub(crate) fn put(&self, into: &mut Vec<u8>) {
@@ -277,6 +279,17 @@ mod tests {
             ("[a-z0-9_-]{1,63}(\\.[a-z0-9-]{1,20}){0,3}", any::<u16>())
                 .prop_map(|(name, port)| Server::Name(name, port)),
         ]
+    }
+
+    #[test]
+    fn the_shortest_opening_names_a_server_by_one_letter() {
+        let server = Server::Name("h".to_owned(), 80);
+        let opening = Opening { client: None, server, traffic_class: 0, may_pack: false };
+        let mut bytes = Vec::new();
+        opening.put(&mut bytes);
+        let (kind, length, own) = take_header(&bytes).unwrap().unwrap();
+        assert_eq!((kind, length), (Kind::Opening, Opening::LENGTH_LEAST));
+        assert_eq!(Opening::take(&bytes[own..]).unwrap(), opening);
     }
 
     proptest! {
