@@ -304,9 +304,14 @@ impl Session {
         let reply = self.reply()?;
         match reply.code {
             226 | 250 => Ok(()),
-            425 | 426 | 451 => Err(Failure::ClosedEarly(shortened(&reply.line))),
             _ => Err(of_reply(&reply)),
         }
+    }
+
+    /// The rest of a transfer is not wanted; the reply to that is taken before the next command.
+    pub fn gave_up(&mut self) {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).open.truncate(1);
+        self.owed = true;
     }
 }
 
@@ -404,6 +409,10 @@ pub(crate) fn of_reply(reply: &Reply) -> Failure {
     match reply.code {
         421 | 425 | 426 | 450 | 451 => Failure::Busy(text),
         430 | 530 | 532 => Failure::Unauthorised(text),
+        // RFC 959 has one code for "not found" and "no access".
+        550 if ["denied", "permi", "allowed"].iter().any(|word| text.to_lowercase().contains(word)) => {
+            Failure::Unauthorised(text)
+        }
         550 => Failure::NotFound(text),
         _ => Failure::Answer(text),
     }
