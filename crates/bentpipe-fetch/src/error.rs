@@ -115,7 +115,7 @@ impl Failure {
             Refused(_) | TimedOut(_) | Unreachable(_) | NameNotFound(_) | Busy(_) | ClosedEarly(_) => Kind::Transient,
             NotFound(_) | Unauthorised(_) | Tls(_) | Redirects(_) | Answer(_) | NotRenamed { .. } | Protocol(_) => {
                 Kind::Refused
-            },
+            }
             DiskFull { .. } | Local { .. } | Locked(_) | Exists(_) => Kind::Local,
             Changed(_) | Digest { .. } => Kind::Content,
             Stopped => Kind::Stopped,

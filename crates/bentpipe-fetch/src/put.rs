@@ -272,7 +272,7 @@ impl Crew {
         file.seek(SeekFrom::Start(there)).map_err(failed)?;
         self.advance(sent, there);
         if there < size || size == 0 {
-            let mut data = session.transfer(if there > 0 { "APPE" } else { "STOR" }, &part, 0)?;
+            let (mut data, _) = session.transfer(if there > 0 { "APPE" } else { "STOR" }, &part, 0)?;
             // What the kernel holds back beyond this is neither sent nor lost when we are killed, and a thin link may take
             // minutes over it while the server's last reply is awaited.
             let lowered = socket2::SockRef::from(&data).set_tcp_notsent_lowat(NOT_SENT_BYTES);
@@ -349,7 +349,11 @@ impl Crew {
         let failed = |error: io::Error| Failure::of_file(&error, &outcome.file, 0);
         let from = there.saturating_sub(TAIL_BYTES);
         let data = match session.transfer("RETR", part, from) {
-            Ok(data) => data,
+            Ok((data, begun)) if begun == from => data,
+            Ok(_) => {
+                session.gave_up();
+                return Ok(false);
+            }
             Err(failure) if failure.kind() == Kind::Refused => return Ok(false),
             Err(failure) => return Err(failure),
         };

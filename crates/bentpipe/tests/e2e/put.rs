@@ -123,6 +123,7 @@ fn refusals_say_what_the_server_says() {
     let place = Place::new(User::Ordinary);
     let Some(server) = FtpServer::start(&place, "") else { return };
     place.write("file", "text");
+    place.write("banned", "secret\n");
     let folder = place.make_folder("files/closed");
     std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
     let url = server.url.replace("ftp://", "ftp://anonymous:secret@");
@@ -130,7 +131,7 @@ fn refusals_say_what_the_server_says() {
         ("", "closed/", 4, &["the server says 553"][..]),
         ("", "no-such-folder/", 4, &["the server says 553"]),
         ("write_enable=NO", "", 4, &["not allowed", "550 Permission denied"]),
-        ("anonymous_enable=NO", "", 4, &["not allowed", "530"]),
+        ("no_anon_password=NO\ndeny_email_enable=YES\nbanned_email_file=banned", "", 4, &["not allowed", "530"]),
         // All is sent, and cannot get its name: people must be told under which it is.
         ("cmds_denied=RNFR,RNTO", "", 4, &["550 Permission denied", "did not rename", ".bentpipe-part"]),
     ] {
