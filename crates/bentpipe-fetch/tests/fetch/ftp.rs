@@ -103,7 +103,6 @@ fn session(mut control: TcpStream, bytes: &[u8], habits: &Habits, number: usize)
         };
         control.write_all(reply.as_bytes())?;
     }
-    Ok(())
 }
 
 #[test]
@@ -128,6 +127,7 @@ fn old_and_odd_servers() {
     let bytes = content(700_000);
     for habits in [
         Habits { no_epsv: true, ..Habits::default() },
+        Habits { one_command_a_packet: true, ..Habits::default() },
         Habits { cut: Some(100_000), ..Habits::default() },
         Habits { sessions_most: Some(1), ..Habits::default() },
     ] {
