@@ -263,9 +263,8 @@ impl Display {
                 bar.set_position(done);
                 let terminal = rustix::termios::tcgetwinsize(std::io::stderr());
                 let columns = terminal.map_or(80, |size| usize::from(size.ws_col));
-                // The name last: of what does not fit, it is the least needed. The echo of Ctrl-C has room, too: a line that wraps
-                // is not cleared.
-                let room = columns.saturating_sub(BAR_COLUMNS + 1 + CTRL_C_COLUMNS);
+                // One line: what wraps is not cleared. The name last: of what does not fit, it is the least needed.
+                let room = columns.saturating_sub(BAR_COLUMNS + 1);
                 bar.set_message(format!("{text}, {}", self.name).chars().take(room).collect::<String>());
             }
             None => {
@@ -284,6 +283,5 @@ impl Display {
 }
 
 const BAR_COLUMNS: usize = 16;
-const CTRL_C_COLUMNS: usize = 3;
 const RATE_OVER: Duration = Duration::from_secs(5);
 const LINE_EVERY: Duration = Duration::from_secs(5);
