@@ -18,7 +18,7 @@ fn write(place: &Place, published: &str) {
     );
     place.write(
         "e/one/published.toml",
-        &format!(
+        format!(
             "paper = 'P'\ncitation = 'C'\nfigure = 'F'\n[[claims]]\nid = 'P-1'\nwhere = 'there'\nsays = 'so'\n\
              workload = 'file'\nmeasurement = 'completion_time'\nat = {{ size = '100 kB' }}\n{published}\n\
              [[charts]]\ntitle = 'x'\nx = 'size'\nworkload = 'file'\nmeasurements = ['completion_time']\n"
