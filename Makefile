@@ -50,7 +50,7 @@ setup-demo:
 	tools/setup curl
 
 setup-test:
-	tools/setup curl ping tshark pasta nft ethtool runuser chromium venv
+	tools/setup curl ping tshark pasta nft ethtool runuser chromium venv vsftpd
 
 clean:
 	$(CARGO) clean

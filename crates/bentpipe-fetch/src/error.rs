@@ -31,11 +31,19 @@ pub enum Failure {
     #[error("redirects: {0}")]
     Redirects(String),
     /// The server cannot or does not want to now, or not so often.
-    #[error("the server is busy: it says {0}")]
+    #[error("the server cannot do it now: it says {0}")]
     Busy(String),
     /// The server answered something that ends the matter.
     #[error("the server says {0}")]
     Answer(String),
+    /// All was sent, and has no name yet.
+    #[error("the server has the whole file as {part}, but did not rename it: {reason}")]
+    NotRenamed {
+        /// Its name there.
+        part: String,
+        /// Why.
+        reason: String,
+    },
     /// What came is not the protocol.
     #[error("the server does not keep to the protocol: {0}")]
     Protocol(String),
@@ -105,7 +113,9 @@ impl Failure {
         use Failure::*;
         match self {
             Refused(_) | TimedOut(_) | Unreachable(_) | NameNotFound(_) | Busy(_) | ClosedEarly(_) => Kind::Transient,
-            NotFound(_) | Unauthorised(_) | Tls(_) | Redirects(_) | Answer(_) | Protocol(_) => Kind::Refused,
+            NotFound(_) | Unauthorised(_) | Tls(_) | Redirects(_) | Answer(_) | NotRenamed { .. } | Protocol(_) => {
+                Kind::Refused
+            }
             DiskFull { .. } | Local { .. } | Locked(_) | Exists(_) => Kind::Local,
             Changed(_) | Digest { .. } => Kind::Content,
             Stopped => Kind::Stopped,
@@ -126,6 +136,7 @@ impl Failure {
             Redirects(_) => "redirects",
             Busy(_) => "busy",
             Answer(_) => "answer",
+            NotRenamed { .. } => "not_renamed",
             Protocol(_) => "protocol",
             ClosedEarly(_) => "closed_early",
             Changed(_) => "changed",
@@ -141,6 +152,17 @@ impl Failure {
     /// Whether nothing answers at that address: on the first attempt of a transfer this is final, later it is an outage.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Failure::Refused(_) | Failure::NameNotFound(_) | Failure::Unreachable(_))
+    }
+
+    /// Whether a connection failed, not a file, and nobody asked to stop.
+    pub(crate) fn is_of_network(&self) -> bool {
+        self.kind() == Kind::Transient
+    }
+
+    /// Whether these are the server's own words.
+    pub(crate) fn is_said(&self) -> bool {
+        use Failure::*;
+        matches!(self, NotFound(_) | Unauthorised(_) | Busy(_) | Answer(_))
     }
 
     /// What reading or writing a socket said; `place` is the server.

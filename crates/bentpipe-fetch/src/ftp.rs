@@ -10,6 +10,7 @@ use crate::remote::{Connection, Identity, Opened, Remote, Server, Wire};
 use bentpipe_apps::ftp::reply::{Reply, ReplyReader, extended_passive_port, passive_port};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use url::Url;
@@ -25,6 +26,9 @@ pub(crate) struct FtpServer {
     pub path: String,
     place: String,
     timeout: Duration,
+    /// Several commands are sent without waiting for each reply. RFC 959 neither asks for it nor forbids it; a server that loses some
+    /// is found out once.
+    pipelining: Arc<AtomicBool>,
 }
 
 impl FtpServer {
@@ -52,6 +56,7 @@ impl FtpServer {
             path: text(url.path().strip_prefix('/').unwrap_or(url.path()), "the path")?,
             place: place(url),
             timeout: options.timeout,
+            pipelining: Arc::new(AtomicBool::new(true)),
         })
     }
 }
@@ -61,9 +66,9 @@ impl Server for FtpServer {
         Box::new(FtpConnection { server: self.clone(), session: None, data: None })
     }
 
-    /// The reply to the transfer before, EPSV, the data connection, REST, RETR.
+    /// The reply to the transfer before, EPSV, the data connection, REST with RETR.
     fn round_trips_to_start(&self) -> u32 {
-        5
+        4
     }
 }
 
@@ -81,6 +86,10 @@ pub(crate) struct Session {
     /// A transfer's final reply is still to come.
     owed: bool,
     extended_passive: bool,
+    /// The server has been told that files are octets.
+    is_binary: bool,
+    /// A port for the next data connection, asked for ahead.
+    port: Option<u16>,
     sockets: Arc<Mutex<Sockets>>,
 }
 
@@ -132,6 +141,8 @@ impl Session {
             server: server.clone(),
             owed: false,
             extended_passive: true,
+            is_binary: false,
+            port: None,
             sockets,
         };
         let control = session.control.try_clone().map_err(|error| failed(&error))?;
@@ -159,10 +170,6 @@ impl Session {
                 _ => of_reply(&reply),
             });
         }
-        let reply = self.ask("TYPE", "I")?;
-        if reply.code != 200 {
-            return Err(of_reply(&reply));
-        }
         Ok(())
     }
 
@@ -187,10 +194,41 @@ impl Session {
     /// One command and its reply.
     pub fn ask(&mut self, command: &str, argument: &str) -> Result<Reply, Failure> {
         self.settle()?;
-        let space = if argument.is_empty() { "" } else { " " };
-        let line = format!("{command}{space}{argument}\r\n");
-        self.control.write_all(line.as_bytes()).map_err(|error| self.failed(&error))?;
+        self.control.write_all(line(command, argument).as_bytes()).map_err(|error| self.failed(&error))?;
         self.reply()
+    }
+
+    /// Several commands, whose replies come in the same order; before the first of a session, `TYPE I`.
+    fn ask_all(&mut self, commands: &[(&str, &str)]) -> Result<Vec<Reply>, Failure> {
+        let is_binary = std::mem::replace(&mut self.is_binary, true);
+        let first = [("TYPE", "I")];
+        let all = || first.iter().filter(|_| !is_binary).chain(commands).copied();
+        let mut replies = Vec::new();
+        if self.server.pipelining.load(Ordering::Relaxed) && all().count() > 1 {
+            self.settle()?;
+            let lines: String = all().map(|(command, argument)| line(command, argument)).collect();
+            self.control.write_all(lines.as_bytes()).map_err(|error| self.failed(&error))?;
+            for _ in all() {
+                let reply = self.reply().inspect_err(|failure| {
+                    // The next attempt asks one at a time.
+                    if !matches!(failure, Failure::Stopped) {
+                        self.server.pipelining.store(false, Ordering::Relaxed);
+                    }
+                })?;
+                replies.push(reply);
+            }
+        } else {
+            for (command, argument) in all() {
+                replies.push(self.ask(command, argument)?);
+            }
+        }
+        if !is_binary {
+            let reply = replies.remove(0);
+            if reply.code != 200 {
+                return Err(of_reply(&reply));
+            }
+        }
+        Ok(replies)
     }
 
     /// Takes the final reply of a transfer that was given up.
@@ -234,30 +272,34 @@ impl Session {
 
     /// SIZE and MDTM (RFC 3659); what a server does not know stays open.
     pub fn identity(&mut self, path: &str) -> Result<Identity, Failure> {
-        let size = self.ask("SIZE", path)?;
-        let size = match size.code {
-            213 => digits(&size),
-            421 => return Err(of_reply(&size)),
-            _ => None,
-        };
-        let modified = self.ask("MDTM", path)?;
-        let modified = match modified.code {
-            213 => digits(&modified).map(|time| time.to_string()),
-            421 => return Err(of_reply(&modified)),
-            _ => None,
-        };
+        let replies = self.ask_all(&[("SIZE", path), ("MDTM", path)])?;
+        Session::read_identity(&replies)
+    }
+
+    /// The same; a port for the transfer that follows is asked for in the same round trip.
+    fn identity_and_port(&mut self, path: &str) -> Result<Identity, Failure> {
+        let replies = self.ask_all(&[("SIZE", path), ("MDTM", path), ("EPSV", "")])?;
+        self.port = replies.last().filter(|reply| reply.code == 229).and_then(|r| extended_passive_port(&r.line));
+        self.extended_passive = self.port.is_some();
+        Session::read_identity(&replies)
+    }
+
+    fn read_identity(replies: &[Reply]) -> Result<Identity, Failure> {
+        if let Some(ended) = replies.iter().find(|reply| reply.code == 421) {
+            return Err(of_reply(ended));
+        }
+        let value = |number: usize| replies.get(number).filter(|reply| reply.code == 213).and_then(digits);
+        let (size, modified) = (value(0), value(1).map(|time| time.to_string()));
         Ok(Identity { size, etag: None, modified })
     }
 
     /// A data connection in passive mode: to the control connection's peer, whatever address PASV names (it may be a
     /// private one, or another machine's: RFC 2577 §3).
     fn data(&mut self) -> Result<TcpStream, Failure> {
-        let mut port = None;
-        if self.extended_passive {
-            let reply = self.ask("EPSV", "")?;
-            if reply.code == 229 {
-                port = extended_passive_port(&reply.line);
-            }
+        let mut port = self.port.take();
+        if self.extended_passive && port.is_none() {
+            let replies = self.ask_all(&[("EPSV", "")])?;
+            port = replies.last().filter(|reply| reply.code == 229).and_then(|r| extended_passive_port(&r.line));
         }
         let port = match port {
             Some(port) => port,
@@ -280,22 +322,21 @@ impl Session {
         Ok(data)
     }
 
-    /// A data connection on which `command PATH` runs from the byte `from` on.
-    pub fn transfer(&mut self, command: &str, path: &str, from: u64) -> Result<TcpStream, Failure> {
+    /// A data connection on which `command PATH` runs from the byte `from` on; or from the first, where the server cannot
+    /// begin within a file: which of them is told.
+    pub fn transfer(&mut self, command: &str, path: &str, from: u64) -> Result<(TcpStream, u64), Failure> {
         let data = self.data()?;
-        if from > 0 && command == "RETR" {
-            let reply = self.ask("REST", &from.to_string())?;
-            if reply.code != 350 {
-                return Err(match reply.code {
-                    421 => of_reply(&reply),
-                    _ => Failure::Answer(NO_RESTART.to_owned()),
-                });
-            }
+        let start = from.to_string();
+        let commands = [("REST", start.as_str()), (command, path)];
+        let replies = self.ask_all(if from > 0 { &commands } else { &commands[1..] })?;
+        let Some(reply) = replies.last() else { return Err(Failure::Stopped) };
+        if let Some(ended) = replies.iter().find(|reply| reply.code == 421) {
+            return Err(of_reply(ended));
         }
-        let reply = self.ask(command, path)?;
+        let is_restarted = from > 0 && replies[0].code == 350;
         match reply.code {
-            125 | 150 => Ok(data),
-            _ => Err(of_reply(&reply)),
+            125 | 150 => Ok((data, if is_restarted { from } else { 0 })),
+            _ => Err(of_reply(reply)),
         }
     }
 
@@ -304,9 +345,14 @@ impl Session {
         let reply = self.reply()?;
         match reply.code {
             226 | 250 => Ok(()),
-            425 | 426 | 451 => Err(Failure::ClosedEarly(shortened(&reply.line))),
             _ => Err(of_reply(&reply)),
         }
+    }
+
+    /// The rest of a transfer is not wanted; the reply to that is taken before the next command.
+    pub fn gave_up(&mut self) {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).open.truncate(1);
+        self.owed = true;
     }
 }
 
@@ -326,15 +372,12 @@ impl FtpConnection {
         let path = &self.server.path;
         let remote = match known {
             Some(known) => known.clone(),
-            None => Remote { identity: session.identity(path)?, digests: Vec::new() },
+            None => Remote { identity: session.identity_and_port(path)?, digests: Vec::new() },
         };
         if known.is_none() && remote.identity.size.is_some_and(|size| from > size) {
             return Err(Failure::Changed("it is shorter now".to_owned()));
         }
-        let (data, from) = match session.transfer("RETR", path, from) {
-            Err(Failure::Answer(text)) if text == NO_RESTART => (session.transfer("RETR", path, 0)?, 0),
-            other => (other?, from),
-        };
+        let (data, from) = session.transfer("RETR", path, from)?;
         session.owed = true;
         self.data = Some(data);
         Ok(Opened { remote, from })
@@ -342,7 +385,7 @@ impl FtpConnection {
 }
 
 impl Connection for FtpConnection {
-    /// Logging in takes five round trips: half the start of a transfer.
+    /// Logging in takes four round trips: half the start of a transfer.
     fn prepare(&mut self, wire: &Wire) {
         if self.session.is_none() {
             self.session = Session::open(&self.server, wire).ok();
@@ -404,9 +447,18 @@ pub(crate) fn of_reply(reply: &Reply) -> Failure {
     match reply.code {
         421 | 425 | 426 | 450 | 451 => Failure::Busy(text),
         430 | 530 | 532 => Failure::Unauthorised(text),
+        // RFC 959 has one code for "not found" and "no access".
+        550 if ["denied", "permi", "allowed"].iter().any(|word| text.to_lowercase().contains(word)) => {
+            Failure::Unauthorised(text)
+        }
         550 => Failure::NotFound(text),
         _ => Failure::Answer(text),
     }
+}
+
+fn line(command: &str, argument: &str) -> String {
+    let space = if argument.is_empty() { "" } else { " " };
+    format!("{command}{space}{argument}\r\n")
 }
 
 fn digits(reply: &Reply) -> Option<u64> {
@@ -415,6 +467,5 @@ fn digits(reply: &Reply) -> Option<u64> {
     text.split('.').next()?.parse().ok()
 }
 
-const NO_RESTART: &str = "that it cannot begin within a file (REST)";
 /// A greeting may be long; a page of legal text has a few kilobytes.
 const REPLY_BYTES_MAX: usize = 64 * 1024;

@@ -3,7 +3,9 @@
 //! FTP servers take one file over one connection (`REST` before `STOR` in parallel damages files on most), so connections
 //! are spent on files. Under its name a file appears only when it is whole: it is stored as `.NAME.ID.bentpipe-part`, where ID stands
 //! for the local file's size and time of change, and renamed. A partial file with this name was therefore made from this
-//! version of the file, and `SIZE` says how much of it is there. HTTP offers no agreed way to learn how much of a PUT arrived
+//! version of the file, and `SIZE` says how much of it is there. The session of a run that was killed may still be writing what the
+//! network holds, and `APPE` would then put our bytes after those: so we wait until the size rests, compare the last bytes with
+//! ours before going on, and the size at the end. HTTP offers no agreed way to learn how much of a PUT arrived
 //! (RFC 9110 §14.5 leaves partial PUT to private agreement): it is sent whole, over one connection.
 
 use crate::error::{Failure, Kind};
@@ -203,7 +205,7 @@ impl Crew {
         loop {
             let sent = AtomicU64::new(0);
             let result = match outcome.url.scheme() {
-                "ftp" => self.ftp(outcome, session, wire, &sent, attempt == 0),
+                "ftp" => self.ftp(outcome, session, wire, &sent, attempt == 0, news),
                 _ => self.http(outcome, wire, &sent),
             };
             let Err(failure) = result else { return Ok(()) };
@@ -231,6 +233,7 @@ impl Crew {
         }
     }
 
+    #[allow(clippy::too_many_arguments, reason = "a file's whole way")]
     fn ftp(
         &self,
         outcome: &mut PutOutcome,
@@ -238,6 +241,7 @@ impl Crew {
         wire: &Wire,
         sent: &AtomicU64,
         is_first: bool,
+        news: &mpsc::Sender<News>,
     ) -> Result<(), Failure> {
         let server = FtpServer::new(&outcome.url, &self.options).map_err(Failure::Answer)?;
         let failed = |error: io::Error| Failure::of_file(&error, &outcome.file, 0);
@@ -254,14 +258,25 @@ impl Crew {
             *session = Some(Session::open(&server, wire)?);
         }
         let Some(session) = session else { return Err(Failure::Stopped) };
-        let there = session.identity(&part)?.size.filter(|there| *there <= size).unwrap_or(0);
+        let mut there = self.resting_size(session, &part, wire)?;
+        if there > 0 && !(there <= size && self.is_beginning(session, &part, &mut file, outcome, there)?) {
+            // A session that still writes to it keeps the old file; ours will be another.
+            let _ = session.ask("DELE", &part)?;
+            let what = "what the server has is not the beginning of this file, or cannot be read to check it";
+            let _ = news.send(News::Note(format!("{}: {what}: starting anew", outcome.file.display())));
+            there = 0;
+        }
         if is_first {
             outcome.resumed_from = there;
         }
         file.seek(SeekFrom::Start(there)).map_err(failed)?;
         self.advance(sent, there);
         if there < size || size == 0 {
-            let mut data = session.transfer(if there > 0 { "APPE" } else { "STOR" }, &part, 0)?;
+            let (mut data, _) = session.transfer(if there > 0 { "APPE" } else { "STOR" }, &part, 0)?;
+            // What the kernel holds back beyond this is neither sent nor lost when we are killed, and a thin link may take
+            // minutes over it while the server's last reply is awaited.
+            let lowered = socket2::SockRef::from(&data).set_tcp_notsent_lowat(NOT_SENT_BYTES);
+            lowered.map_err(|error| Failure::of_socket(&error, &server_place(&outcome.url)))?;
             let result = self.copy(&mut file, &mut data, &outcome.file, &server_place(&outcome.url), sent);
             // Half a close: the reply is still to come.
             let ended = data.shutdown(Shutdown::Write);
@@ -269,7 +284,8 @@ impl Crew {
             if let Err(failure) = result {
                 // A server that refuses in the middle says why: disk full, quota (RFC 959: 452, 552).
                 return Err(match session.confirm() {
-                    Err(Failure::Answer(text)) => Failure::Answer(text),
+                    _ if !failure.is_of_network() => failure,
+                    Err(said) if said.is_said() => said,
                     _ => failure,
                 });
             }
@@ -288,15 +304,71 @@ impl Crew {
             let (path, reason) = (outcome.file.clone(), "it was changed while it was sent".to_owned());
             return Err(Failure::Local { path, reason });
         }
-        let reply = session.ask("RNFR", &part)?;
-        if reply.code != 350 {
-            return Err(of_reply(&reply));
+        let mut reply = session.ask("RNFR", &part)?;
+        if reply.code == 350 {
+            reply = session.ask("RNTO", &server.path)?;
         }
-        let reply = session.ask("RNTO", &server.path)?;
-        match reply.code {
-            250 => Ok(()),
-            _ => Err(of_reply(&reply)),
+        match (reply.code, of_reply(&reply)) {
+            (250, _) => Ok(()),
+            (_, busy @ Failure::Busy(_)) => Err(busy),
+            (_, failure) => Err(Failure::NotRenamed { part, reason: failure.to_string() }),
         }
+    }
+
+    /// How much of a file is there, once nobody writes to it any more.
+    fn resting_size(&self, session: &mut Session, part: &str, wire: &Wire) -> Result<u64, Failure> {
+        let pause = (wire.round_trip().unwrap_or_default() * REST_ROUND_TRIPS).max(REST_MIN);
+        let begun = Instant::now();
+        let mut size = session.identity(part)?.size.unwrap_or(0);
+        while size > 0 && begun.elapsed() < self.options.timeout {
+            let until = Instant::now() + pause;
+            while Instant::now() < until {
+                if self.options.stop.load(Ordering::Relaxed) {
+                    return Err(Failure::Stopped);
+                }
+                std::thread::sleep(STOP_POLL);
+            }
+            let now = session.identity(part)?.size.unwrap_or(0);
+            if now == size {
+                break;
+            }
+            size = now;
+        }
+        Ok(size)
+    }
+
+    /// Whether the server's file of `there` bytes ends as the same number of ours do. False where it may not be read.
+    fn is_beginning(
+        &self,
+        session: &mut Session,
+        part: &str,
+        file: &mut File,
+        outcome: &PutOutcome,
+        there: u64,
+    ) -> Result<bool, Failure> {
+        let failed = |error: io::Error| Failure::of_file(&error, &outcome.file, 0);
+        let from = there.saturating_sub(TAIL_BYTES);
+        let data = match session.transfer("RETR", part, from) {
+            Ok((data, begun)) if begun == from => data,
+            Ok(_) => {
+                session.gave_up();
+                return Ok(false);
+            }
+            Err(failure) if failure.kind() == Kind::Refused => return Ok(false),
+            Err(failure) => return Err(failure),
+        };
+        let mut theirs = Vec::new();
+        // One byte more than there should be tells of a file that grows.
+        let read = data.take(there - from + 1).read_to_end(&mut theirs);
+        read.map_err(|error| Failure::of_socket(&error, &server_place(&outcome.url)))?;
+        if theirs.len() as u64 <= there - from {
+            session.confirm()?;
+        } else {
+            session.gave_up();
+        }
+        let mut ours = vec![0; (there - from) as usize];
+        file.seek(SeekFrom::Start(from)).and_then(|_| file.read_exact(&mut ours)).map_err(failed)?;
+        Ok(theirs == ours)
     }
 
     fn http(&self, outcome: &PutOutcome, wire: &Wire, sent: &AtomicU64) -> Result<(), Failure> {
@@ -380,5 +452,12 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 const STOP_POLL: Duration = Duration::from_millis(50);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(250);
 const BACK_OFF_MOST: Duration = Duration::from_secs(30);
+/// A session that drains what the network holds pauses no longer than a lost packet's retransmission takes.
+const REST_ROUND_TRIPS: u32 = 4;
+const REST_MIN: Duration = Duration::from_millis(300);
+/// Enough to tell one place of a file from another; two packets or three.
+const TAIL_BYTES: u64 = 4096;
+/// Past what is in flight; two writes.
+const NOT_SENT_BYTES: u32 = 32 * 1024;
 /// Small, so that progress shows on a thin link.
 const WRITE_BYTES: usize = 16 * 1024;

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone, Default)]
 struct Habits {
     no_epsv: bool,
+    /// Of what arrives at once, only the first line is read.
+    one_command_a_packet: bool,
     no_rest: bool,
     no_size: bool,
     /// Sessions at once.
@@ -47,8 +49,17 @@ fn session(mut control: TcpStream, bytes: &[u8], habits: &Habits, number: usize)
     }
     control.write_all(habits.greeting.unwrap_or("220-Hello\r\n 220 not yet\r\n220 Hello\r\n").as_bytes())?;
     let (mut rest, mut passive) = (0, None);
-    for line in BufReader::new(control.try_clone()?).lines() {
-        let line = line?;
+    let mut reader = BufReader::new(control.try_clone()?);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        if habits.one_command_a_packet {
+            let waiting = reader.buffer().len();
+            reader.consume(waiting);
+        }
+        let line = line.trim_end().to_owned();
         let (command, argument) = line.split_once(' ').unwrap_or((&line, ""));
         let reply = match command {
             "USER" => "331 Password\r\n".to_owned(),
@@ -92,7 +103,6 @@ fn session(mut control: TcpStream, bytes: &[u8], habits: &Habits, number: usize)
         };
         control.write_all(reply.as_bytes())?;
     }
-    Ok(())
 }
 
 #[test]
@@ -117,6 +127,7 @@ fn old_and_odd_servers() {
     let bytes = content(700_000);
     for habits in [
         Habits { no_epsv: true, ..Habits::default() },
+        Habits { one_command_a_packet: true, ..Habits::default() },
         Habits { cut: Some(100_000), ..Habits::default() },
         Habits { sessions_most: Some(1), ..Habits::default() },
     ] {

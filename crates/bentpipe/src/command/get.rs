@@ -216,7 +216,7 @@ impl Display {
         let bar = (!quiet && is_terminal).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-            let template = if colour { "{wide_bar:.green} {msg}" } else { "{wide_bar} {msg}" };
+            let template = if colour { "{bar:16.green} {msg}" } else { "{bar:16} {msg}" };
             bar.set_style(ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar()));
             bar
         });
@@ -261,7 +261,11 @@ impl Display {
             Some(bar) => {
                 bar.set_length(size.unwrap_or(0));
                 bar.set_position(done);
-                bar.set_message(format!("{} {text}", self.name));
+                let terminal = rustix::termios::tcgetwinsize(std::io::stderr());
+                let columns = terminal.map_or(80, |size| usize::from(size.ws_col));
+                // One line: what wraps is not cleared. The name last: of what does not fit, it is the least needed.
+                let room = columns.saturating_sub(BAR_COLUMNS + 1);
+                bar.set_message(format!("{text}, {}", self.name).chars().take(room).collect::<String>());
             }
             None => {
                 self.last_line = now;
@@ -278,5 +282,6 @@ impl Display {
     }
 }
 
+const BAR_COLUMNS: usize = 16;
 const RATE_OVER: Duration = Duration::from_secs(5);
 const LINE_EVERY: Duration = Duration::from_secs(5);

@@ -1,5 +1,6 @@
 //! `bentpipe get`: killed, interrupted, started twice; and over a link.
 
+use crate::ftp_server::FtpServer;
 use crate::place::{Ends, Place, User, have, is_root, wait};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -78,6 +79,33 @@ fn killed_a_hundred_times_the_file_is_right() {
     assert!(outcome["resumed_from"].as_u64().unwrap() > 500_000, "{json}");
     assert!(std::fs::read(place.at("file")).unwrap() == bytes, "the content differs");
     assert!(!json.contains("secret"));
+}
+
+#[test]
+fn killed_again_and_again_over_ftp_the_file_is_right() {
+    let place = Place::new(User::Ordinary);
+    let Some(server) = FtpServer::start(&place, "anon_max_rate=300000") else { return };
+    let bytes = content(6_000_000);
+    place.write("files/file", &bytes);
+    let url = format!("{}file", server.url);
+    let get = ["get", &url, "-n", "3", "-q", "--json"];
+    for kill in 0..12 {
+        let mut child =
+            place.bentpipe(&get).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(20 + kill % 4 * 100));
+        assert!(child.try_wait().unwrap().is_none(), "it finished after {kill} kills");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if kill % 2 == 0 {
+            server.end_sessions();
+        }
+        assert!(!place.at("file").exists());
+    }
+    FtpServer::configure(&place, "");
+    let json = place.bentpipe(&get).ends().expect(0).stdout;
+    let outcome: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(outcome["resumed_from"].as_u64().unwrap() > 200_000, "{json}");
+    assert!(std::fs::read(place.at("file")).unwrap() == bytes, "the content differs");
 }
 
 #[test]

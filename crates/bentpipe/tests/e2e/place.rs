@@ -62,7 +62,7 @@ pub fn users() -> Vec<User> {
 pub fn have(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| !is_program(program));
     let Some(missing) = missing else { return true };
-    let installed_by_setup = ["curl", "ping", "tshark", "pasta", "runuser", "chromium"].contains(missing);
+    let installed_by_setup = ["curl", "ping", "tshark", "pasta", "runuser", "chromium", "vsftpd"].contains(missing);
     assert!(
         !(installed_by_setup && std::env::var_os("CI").is_some()),
         "{missing} is missing, and `make test` installs it"
