@@ -9,6 +9,8 @@
 //! | [`input`](self) | segments from the peer: acceptance, acknowledgements, data, the end |
 //! | [`output`](self) | segments to the peer: new data, retransmissions, acknowledgements |
 //! | [`recovery`](self) | what an acknowledgement means for losses and the congestion window |
+//! | [`undo`](self) | taking a needless reduction back |
+//! | [`usage`](self) | use of the congestion window, delivery rate |
 //! | [`timers`](self) | retransmission, probes, delayed acknowledgements, keep-alive |
 //! | [`scoreboard`], [`ranges`] | segments in flight |
 //! | [`send_buffer`], [`send_queue`], [`receive`] | data before and after |
@@ -29,6 +31,8 @@ mod send_buffer;
 pub mod send_queue;
 pub mod settings;
 mod timers;
+mod undo;
+mod usage;
 mod window;
 
 use acks::AckPolicy;
