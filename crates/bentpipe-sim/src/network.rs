@@ -240,13 +240,13 @@ impl<P: Program> Network<P> {
 
     /// The node that is due first; of several, the one with the lowest number.
     fn first(&self) -> (usize, Instant) {
-        let mut first = (0, Instant::FAR);
+        let (mut first, mut at) = (0, Instant::FAR);
         for (node, due) in self.due.iter().enumerate() {
-            if *due < first.1 {
-                first = (node, *due);
+            if *due < at {
+                (first, at) = (node, *due);
             }
         }
-        first
+        (first, at)
     }
 
     fn take_done(&mut self) -> bool {
@@ -256,7 +256,14 @@ impl<P: Program> Network<P> {
     fn run_link(&mut self, number: usize) {
         let now = self.now;
         self.links[number].wake(now);
-        while let Some((port, packet)) = self.links[number].poll_transmit(now) {
+        loop {
+            // Nothing arrives before the link is due.
+            let due = self.links[number].next_wake().unwrap_or(Instant::FAR);
+            self.due[number] = due;
+            if due > now {
+                return;
+            }
+            let Some((port, packet)) = self.links[number].poll_transmit(now) else { return };
             let (site, interface) = self.plan.links[number].ports[port.0];
             for observer in &mut self.observers {
                 observer.packet(now, site, interface, false, &packet);
@@ -264,7 +271,6 @@ impl<P: Program> Network<P> {
             self.hosts[site].receive(now, Port(interface), packet);
             self.hand_over(site, number);
         }
-        self.due[number] = self.links[number].next_wake().unwrap_or(Instant::FAR);
     }
 
     /// Hands what a site sends to its links.

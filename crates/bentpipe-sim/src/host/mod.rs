@@ -146,8 +146,14 @@ impl<P: Program> Host<P> {
             if self.stack.has_output() {
                 self.stack.send_out(now);
             }
-            if self.stack.news.is_empty() {
-                return;
+            match self.stack.news[..] {
+                [] => return,
+                [number] => {
+                    self.stack.news.clear();
+                    self.poll(now, number);
+                    continue;
+                }
+                _ => {}
             }
             let mut news = std::mem::replace(&mut self.stack.news, std::mem::take(&mut self.news));
             for number in news.drain(..) {

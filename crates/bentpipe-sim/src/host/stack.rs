@@ -385,9 +385,8 @@ impl Stack {
                 gateway.note(owner, Socket::Tcp(number));
             }
         }
-        if let Some(at) = slot.connection.next_wake()
-            && at < slot.scheduled
-        {
+        let at = slot.connection.next_event();
+        if at < slot.scheduled {
             slot.scheduled = at;
             self.timers.push(Reverse((at, number)));
         }

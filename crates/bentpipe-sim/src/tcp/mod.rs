@@ -128,8 +128,9 @@ pub struct Connection {
     // What was agreed.
     /// MSS we offered.
     mss_offered: u16,
-    /// Bytes of data in a full segment to the peer.
+    /// Bytes of data in a full segment to the peer, and in as many of them as the own limit allows in flight.
     mss: u64,
+    send_limit: Option<u64>,
     scaling: bool,
     peer_shift: u8,
     sack: bool,
@@ -224,7 +225,7 @@ struct Flight {
     app_limited_until: u64,
     lost: u64,
     min_rtt: MinRtt,
-    rate: BitRate,
+    rate: usage::DeliveryRate,
     window_limited: bool,
     usage_until: u64,
     most_out: u32,
@@ -323,6 +324,7 @@ impl Connection {
             orphan: false,
             mss_offered,
             mss: u64::from(mss_offered),
+            send_limit: None,
             scaling: settings.window_scaling,
             peer_shift: 0,
             sack: settings.sack,
@@ -614,7 +616,7 @@ impl Connection {
     /// The last measured delivery rate.
     #[must_use]
     pub fn delivery_rate(&self) -> BitRate {
-        self.flight.rate
+        self.flight.rate.per_second()
     }
 
     /// Bytes of data in a full segment.

@@ -74,7 +74,7 @@ impl Connection {
             }
             return;
         }
-        let oldest = self.board.head().copied();
+        let oldest = self.board.head().filter(|sent| sent.retransmissions == 0 && !sent.sacked).map(|sent| sent.at);
         self.echo = segment.timestamps.filter(|(_, echo)| self.timestamps && *echo != 0).map(|(_, echo)| echo);
         let echo = self.echo;
         let older = |sent: &Sent| echo.is_some_and(|echo| (echo.wrapping_sub(clock(sent.at)) as i32) < 0);
@@ -201,20 +201,21 @@ impl Connection {
         }
     }
 
+    /// `oldest`: when the oldest segment in flight left, if it was sent once and not sacked.
     /// Round-trip times: of the oldest segment acknowledged (for the time-out; it may include a delayed acknowledgement)
     /// and of the newest (for congestion control).
     fn measure(
         &mut self,
         segment: &Segment,
         progress: &Progress,
-        oldest: Option<Sent>,
+        oldest: Option<Instant>,
         advanced: bool,
         now: Instant,
     ) -> (Option<Duration>, Option<Duration>) {
         let mut rtt = None;
         let mut newest = None;
         if progress.acked > 0 && !progress.retransmission_acked {
-            rtt = oldest.filter(|sent| sent.retransmissions == 0 && !sent.sacked).map(|sent| now.since(sent.at));
+            rtt = oldest.map(|at| now.since(at));
             rtt = rtt.or(progress.newest_original.map(|at| now.since(at)));
             newest = progress.newest_original.map(|at| now.since(at));
         }

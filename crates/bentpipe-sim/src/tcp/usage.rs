@@ -6,6 +6,21 @@ use super::{Connection, Flight, Repair};
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::BitRate;
 
+/// Bits delivered in an interval. The quotient is wanted much more seldom than the sample.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DeliveryRate {
+    bits: u64,
+    interval: Duration,
+}
+
+impl DeliveryRate {
+    /// Zero before the first sample.
+    pub(super) fn per_second(self) -> BitRate {
+        let bps = (u128::from(self.bits) * 1_000_000_000).checked_div(u128::from(self.interval.ns)).unwrap_or(0);
+        BitRate { bps: u64::try_from(bps).unwrap_or(u64::MAX) }
+    }
+}
+
 impl Connection {
     /// Before the first segment after a silence.
     pub(super) fn before_first(&mut self, now: Instant) {
@@ -87,10 +102,8 @@ impl Connection {
             sample.prior = None;
             return sample;
         }
-        let bits = u128::from(sample.segments) * u128::from(self.mss) * 8;
-        let bps = bits * 1_000_000_000 / u128::from(sample.interval.ns);
-        let rate = BitRate { bps: u64::try_from(bps).unwrap_or(u64::MAX) };
-        if !sample.app_limited || rate > self.flight.rate {
+        let rate = DeliveryRate { bits: u64::from(sample.segments) * self.mss * 8, interval: sample.interval };
+        if !sample.app_limited || rate.per_second() > self.flight.rate.per_second() {
             self.flight.rate = rate;
         }
         sample
