@@ -174,8 +174,12 @@ struct Storage {
 
 #[derive(Debug)]
 struct Shelf {
-    free: Mutex<Vec<Box<Storage>>>,
+    free: Mutex<Free>,
 }
+
+/// Storages in the boxes in which they travel.
+#[allow(clippy::vec_box)]
+type Free = Vec<Box<Storage>>;
 
 /// Reusable buffers of one size: after warm-up, taking one allocates nothing.
 #[derive(Debug)]
@@ -239,7 +243,7 @@ impl Pool {
     }
 }
 
-fn lock(free: &Mutex<Vec<Box<Storage>>>) -> std::sync::MutexGuard<'_, Vec<Box<Storage>>> {
+fn lock(free: &Mutex<Free>) -> std::sync::MutexGuard<'_, Free> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

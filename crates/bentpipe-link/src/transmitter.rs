@@ -278,6 +278,21 @@ mod tests {
     }
 
     #[test]
+    fn a_train_of_mixed_lengths_keeps_the_exact_rate() {
+        for rate in [7_000_000, 300_000_000, 999_999_999] {
+            let mut t = Transmitter::new(RateSchedule::constant(BitRate::from_bps(rate)), 1);
+            let (mut now, mut work) = (Instant::ZERO, 0u128);
+            for (i, bits) in [12_000, 416, 416, 12_000, 1, 1, 1, 8, 12_008, 1].into_iter().enumerate() {
+                t.start(now, packet(i as u64), bits, i > 0);
+                now = t.next_end().unwrap();
+                work += u128::from(bits) * 1_000_000_000;
+                assert_eq!(u128::from(now.ns), work.div_ceil(u128::from(rate)), "packet {i} at {rate} bit/s");
+                assert!(t.finish(now).is_some());
+            }
+        }
+    }
+
+    #[test]
     fn a_rate_change_takes_effect_inside_a_packet() {
         let schedule = RateSchedule::steps(
             vec![
