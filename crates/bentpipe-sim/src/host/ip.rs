@@ -132,7 +132,7 @@ impl Ip {
     #[inline]
     pub fn is_own(&self, address: Ipv4Addr) -> bool {
         // The cached route leads to somebody else.
-        !self.cached.is_some_and(|(other, ..)| other == address) && self.holds(address)
+        self.cached.is_none_or(|(other, ..)| other != address) && self.holds(address)
     }
 
     fn holds(&self, address: Ipv4Addr) -> bool {

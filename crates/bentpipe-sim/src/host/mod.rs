@@ -11,6 +11,7 @@ mod stack;
 
 use crate::tcp::Connection;
 use crate::tcp::settings::Settings;
+use bentpipe_link::datagram::Datagram;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_link::packet::Packet;
 use bentpipe_link::seed::Seed;
@@ -92,6 +93,13 @@ impl<P: Program> Host<P> {
         View { now, program: number, table: &mut running.table, stack: &mut self.stack }.close_all();
         self.work(now);
         Some(running.program)
+    }
+
+    /// Evens out with `shared` the boxes of datagrams that are kept for others.
+    #[inline]
+    #[allow(clippy::vec_box)] // the boxes are what is kept
+    pub fn share_boxes(&mut self, shared: &mut Vec<Box<Datagram>>) {
+        self.stack.share_boxes(shared);
     }
 
     /// Whether a program has become done since the last call.

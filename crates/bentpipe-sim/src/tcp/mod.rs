@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`input`](self) | segments from the peer: acceptance, acknowledgements, data, the end |
 //! | [`output`](self) | segments to the peer: new data, retransmissions, acknowledgements |
+//! | [`outbox`] | datagrams on their way out |
 //! | [`recovery`](self) | what an acknowledgement means for losses and the congestion window |
 //! | [`undo`](self) | taking a needless reduction back |
 //! | [`usage`](self) | use of the congestion window, delivery rate |
@@ -21,6 +22,7 @@
 pub mod acks;
 pub mod congestion;
 mod input;
+pub mod outbox;
 mod output;
 pub mod ranges;
 pub mod receive;
@@ -36,20 +38,20 @@ mod usage;
 mod window;
 
 use acks::AckPolicy;
-use bentpipe_link::datagram::{Datagram, Payload};
+use bentpipe_link::datagram::Payload;
 use bentpipe_link::flow::FlowFacts;
 use bentpipe_link::seed::Stream;
 use bentpipe_link::socket::{Connection as Progress, Received, ReceivedPattern, SocketError};
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::BitRate;
 use congestion::{CongestionControl, Window};
+use outbox::Outbox;
 use receive::ReceiveBuffer;
 use rto::RtoTimer;
 use scoreboard::Scoreboard;
 use send_buffer::{Held, SendBuffer};
 use send_queue::SendQueue;
 use settings::Settings;
-use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use window::ReceiveWindow;
@@ -58,8 +60,8 @@ use window::ReceiveWindow;
 pub struct Output<'a> {
     /// Now.
     pub now: Instant,
-    /// Datagrams to send, in order; where each was made it stays on its way.
-    pub datagrams: &'a mut VecDeque<Box<Datagram>>,
+    /// Datagrams to send, in order.
+    pub datagrams: &'a mut Outbox,
 }
 
 /// States of RFC 9293 §3.3.2.

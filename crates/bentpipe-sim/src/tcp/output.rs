@@ -100,10 +100,9 @@ impl Connection {
     /// Puts a segment on its way.
     fn put(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
         self.facts.end = output.now;
-        output.datagrams.push_back(Box::new(Datagram {
-            traffic_class,
-            ..Datagram::new(*self.local.ip(), *self.remote.ip(), Body::Tcp(segment))
-        }));
+        output
+            .datagrams
+            .push(Datagram { traffic_class, ..Datagram::new(*self.local.ip(), *self.remote.ip(), Body::Tcp(segment)) });
     }
 
     /// Tells the peer what arrived, if it is owed.

@@ -45,6 +45,11 @@ impl Connection {
         facts: AckFacts,
         output: &mut Output<'_>,
     ) {
+        if self.board.is_empty() && acknowledged == self.una && segment.sack.is_none() {
+            // Only the peer sends.
+            self.answered_when_idle();
+            return;
+        }
         let now = output.now;
         let before = self.una;
         let in_flight_before = self.board.in_flight();
@@ -64,16 +69,11 @@ impl Connection {
             self.una = acknowledged;
             self.queue.release(acknowledged.min(self.queue.end()));
         }
-        self.probes_unanswered = 0;
         if !had_outstanding {
-            if let Some((Timer::WindowProbe, _)) = self.timer
-                && self.peer_edge > self.next
-            {
-                self.timer = None;
-                self.rto.forget_backoff();
-            }
+            self.answered_when_idle();
             return;
         }
+        self.probes_unanswered = 0;
         let oldest = self.board.head().filter(|sent| sent.retransmissions == 0 && !sent.sacked).map(|sent| sent.at);
         self.echo = segment.timestamps.filter(|(_, echo)| self.timestamps && *echo != 0).map(|(_, echo)| echo);
         let echo = self.echo;
@@ -144,6 +144,17 @@ impl Connection {
         }
     }
 
+    /// An acknowledgement while nothing is in flight: it may open the window that is probed.
+    fn answered_when_idle(&mut self) {
+        self.probes_unanswered = 0;
+        if let Some((Timer::WindowProbe, _)) = self.timer
+            && self.peer_edge > self.next
+        {
+            self.timer = None;
+            self.rto.forget_backoff();
+        }
+    }
+
     /// SACK blocks; whether the first one tells of a duplicate (RFC 2883 §4).
     fn learn_blocks(&mut self, blocks: &[(u32, u32)], acknowledged: u64, progress: &mut Progress) -> bool {
         let position = |wire| unwrap(wire, self.initial_sequence, self.una);
@@ -201,9 +212,9 @@ impl Connection {
         }
     }
 
-    /// `oldest`: when the oldest segment in flight left, if it was sent once and not sacked.
     /// Round-trip times: of the oldest segment acknowledged (for the time-out; it may include a delayed acknowledgement)
     /// and of the newest (for congestion control).
+    /// `oldest`: when the oldest segment in flight left, if it was sent once and not sacked.
     fn measure(
         &mut self,
         segment: &Segment,
