@@ -243,6 +243,9 @@ impl Segment {
     #[must_use]
     #[inline]
     pub fn header_bytes(&self) -> u64 {
+        if self.syn.is_none() && self.sack.is_none() {
+            return TCP_HEADER + if self.timestamps.is_some() { 12 } else { 0 };
+        }
         let sack = match self.sack_blocks() {
             [] => 0,
             blocks => 4 + 8 * blocks.len() as u64,

@@ -103,7 +103,7 @@ impl Direction {
     /// the last transmission that ended.
     #[inline]
     pub fn advance(&mut self, now: Instant) -> Option<Instant> {
-        if self.transmitter.next_end()? > now { None } else { self.finish(now) }
+        if self.transmitter.first_end() > now { None } else { self.finish(now) }
     }
 
     fn finish(&mut self, now: Instant) -> Option<Instant> {
@@ -141,6 +141,9 @@ impl Direction {
     /// The next packet that arrived by `now`, and the number of its receiver.
     #[inline]
     pub fn deliver(&mut self, now: Instant) -> Option<(usize, Packet)> {
+        if let [medium] = &mut self.media[..] {
+            return Some((0, medium.deliver(now)?));
+        }
         let receiver = self.media.iter().position(|medium| medium.next_arrival() <= now)?;
         Some((receiver, self.media[receiver].deliver(now)?))
     }
@@ -150,6 +153,17 @@ impl Direction {
     #[must_use]
     #[inline]
     pub fn next_wake(&self) -> Option<Instant> {
+        let first = self.next_event();
+        (first != Instant::FAR).then_some(first)
+    }
+
+    /// The same; [`Instant::FAR`]: nothing.
+    #[inline]
+    pub(crate) fn next_event(&self) -> Instant {
+        if let [medium] = &self.media[..] {
+            let at = medium.next_arrival();
+            return if at == Instant::FAR { self.transmitter.first_end() } else { at };
+        }
         let (mut first, mut last) = (Instant::FAR, Instant::ZERO);
         for medium in &self.media {
             let at = medium.next_arrival();
@@ -158,9 +172,15 @@ impl Direction {
         }
         if last == Instant::FAR {
             // Nothing is on its way to one of them.
-            first = first.min(self.transmitter.next_end().unwrap_or(Instant::FAR));
+            first = first.min(self.transmitter.first_end());
         }
-        (first != Instant::FAR).then_some(first)
+        first
+    }
+
+    /// When the next transmission ends; [`Instant::FAR`]: never.
+    #[inline]
+    pub(crate) fn first_end(&self) -> Instant {
+        self.transmitter.first_end()
     }
 
     /// When the next transmission ends.

@@ -17,6 +17,8 @@ pub struct Link {
     /// Forward first, then the return of each terminal.
     directions: Vec<Direction>,
     circuit: Option<Circuit>,
+    /// No transmission ends before this; kept on a link without circuit.
+    quiet_until: Instant,
 }
 
 impl Link {
@@ -38,7 +40,7 @@ impl Link {
         };
         let mut directions = vec![direction(&config.forward, "forward", terminals)];
         directions.extend((0..terminals).map(|i| direction(&config.back, &format!("return{i}"), 1)));
-        Link { directions, circuit }
+        Link { directions, circuit, quiet_until: Instant::ZERO }
     }
 
     /// Forward first, then the return of each terminal.
@@ -121,6 +123,7 @@ impl Node for Link {
             return;
         };
         direction.offer(now, packet);
+        self.quiet_until = self.quiet_until.min(direction.first_end());
         if let Some(circuit) = self.circuit.as_mut() {
             circuit.want(now);
             self.wake(now);
@@ -133,9 +136,15 @@ impl Node for Link {
             self.wake_with_circuit(now);
             return;
         }
+        if now < self.quiet_until {
+            return;
+        }
+        let mut quiet_until = Instant::FAR;
         for direction in &mut self.directions {
             direction.advance(now);
+            quiet_until = quiet_until.min(direction.first_end());
         }
+        self.quiet_until = quiet_until;
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<(Port, Packet)> {
@@ -151,7 +160,7 @@ impl Node for Link {
     fn next_wake(&self) -> Option<Instant> {
         let mut first = Instant::FAR;
         for direction in &self.directions {
-            first = first.min(direction.next_wake().unwrap_or(Instant::FAR));
+            first = first.min(direction.next_event());
         }
         if self.circuit.is_some() {
             first = first.min(self.circuit_event());

@@ -93,28 +93,62 @@ const PREFETCH_AHEAD: usize = 3;
 pub struct Medium {
     config: MediumConfig,
     noise: NoiseProcess,
-    loss_random: Stream,
-    losing: bool,
+    /// `None`: no packet is ever lost as a whole.
+    loss: Option<LossProcess>,
     jitter_random: Stream,
-    /// Arrival time, packet, whether it is damaged.
-    line: VecDeque<(Instant, Packet, bool)>,
+    /// Arrival time, packet.
+    line: VecDeque<(Instant, Packet)>,
+    /// How many packets were taken from the line, and the numbers (counted as they came into it) of the damaged ones that
+    /// are in it.
+    taken: u64,
+    damaged: VecDeque<u64>,
     /// When the first of them arrives; [`Instant::FAR`]: none.
     first_arrival: Instant,
     counters: MediumCounters,
 }
 
+/// The two-state chain of [`PacketLoss`].
+#[derive(Debug)]
+struct LossProcess {
+    random: Stream,
+    losing: bool,
+    /// Probability that a packet is the last of a run, of lost packets and of others.
+    leave: f64,
+    enter: f64,
+}
+
+impl LossProcess {
+    fn new(loss: PacketLoss, mut random: Stream) -> LossProcess {
+        let losing = unit(&mut random) < loss.share;
+        let leave = 1.0 / loss.burst_mean;
+        let enter = loss.share * leave / (1.0 - loss.share).max(f64::MIN_POSITIVE);
+        LossProcess { random, losing, leave, enter }
+    }
+
+    /// Decides one packet's fate and moves the chain on.
+    fn loses_packet(&mut self) -> bool {
+        let lost = self.losing;
+        let change = if lost { self.leave } else { self.enter };
+        if unit(&mut self.random) < change {
+            self.losing = !self.losing;
+        }
+        lost
+    }
+}
+
 impl Medium {
     /// A medium with its own random streams.
     #[must_use]
-    pub fn new(config: MediumConfig, noise: NoiseProcess, mut loss_random: Stream, jitter_random: Stream) -> Self {
-        let losing = config.loss.is_some_and(|loss| unit(&mut loss_random) < loss.share);
+    pub fn new(config: MediumConfig, noise: NoiseProcess, loss_random: Stream, jitter_random: Stream) -> Self {
+        let loss = config.loss.filter(|loss| loss.share > 0.0).map(|loss| LossProcess::new(loss, loss_random));
         Medium {
             config,
             noise,
-            loss_random,
-            losing,
+            loss,
             jitter_random,
             line: VecDeque::new(),
+            taken: 0,
+            damaged: VecDeque::new(),
             first_arrival: Instant::FAR,
             counters: MediumCounters::default(),
         }
@@ -122,7 +156,8 @@ impl Medium {
 
     /// A packet of `bits` framed bits whose transmission ran from `start` to `end`.
     pub fn carry(&mut self, start: Instant, end: Instant, bits: u64, mut packet: Packet) {
-        let lost = self.loses_packet() || self.config.outages.iter().any(|outage| outage.touches(start, end));
+        let lost = self.loss.as_mut().is_some_and(LossProcess::loses_packet)
+            || self.config.outages.iter().any(|outage| outage.touches(start, end));
         let errors = if self.config.deliver_damaged && !lost {
             let mut errors = 0;
             self.noise.positions(start, end, bits, |bit| {
@@ -147,11 +182,14 @@ impl Medium {
             due += Duration { ns: (unit(&mut self.jitter_random) * self.config.jitter.ns as f64) as u64 };
         }
         match self.line.back() {
-            Some((last, ..)) => due = due.max(*last),
+            Some((last, _)) => due = due.max(*last),
             None => self.first_arrival = due,
         }
         self.counters.in_flight_packets += 1;
-        self.line.push_back((due, packet, errors > 0));
+        if errors > 0 {
+            self.damaged.push_back(self.taken + self.line.len() as u64);
+        }
+        self.line.push_back((due, packet));
     }
 
     /// The next packet that has arrived by `now`.
@@ -161,14 +199,18 @@ impl Medium {
     }
 
     fn take(&mut self) -> Option<Packet> {
-        let (_, packet, damaged) = self.line.pop_front()?;
-        if let Some((_, later, _)) = self.line.get(PREFETCH_AHEAD) {
+        let (_, packet) = self.line.pop_front()?;
+        if let Some((_, later)) = self.line.get(PREFETCH_AHEAD) {
             later.prefetch();
         }
-        self.first_arrival = self.line.front().map_or(Instant::FAR, |(due, ..)| *due);
+        self.first_arrival = self.line.front().map_or(Instant::FAR, |(due, _)| *due);
         self.counters.in_flight_packets -= 1;
         self.counters.delivered_packets += 1;
-        self.counters.delivered_damaged_packets += u64::from(damaged);
+        if self.damaged.front() == Some(&self.taken) {
+            self.damaged.pop_front();
+            self.counters.delivered_damaged_packets += 1;
+        }
+        self.taken += 1;
         self.counters.delivered_bytes += packet.bytes();
         Some(packet)
     }
@@ -190,19 +232,6 @@ impl Medium {
     #[must_use]
     pub fn noise(&self) -> &NoiseProcess {
         &self.noise
-    }
-
-    /// Decides one packet's fate and moves the two-state chain on.
-    #[inline]
-    fn loses_packet(&mut self) -> bool {
-        let Some(loss) = self.config.loss else { return false };
-        let lost = self.losing;
-        let leave_bad = 1.0 / loss.burst_mean;
-        let change = if lost { leave_bad } else { loss.share * leave_bad / (1.0 - loss.share).max(f64::MIN_POSITIVE) };
-        if unit(&mut self.loss_random) < change {
-            self.losing = !self.losing;
-        }
-        lost
     }
 }
 
@@ -292,8 +321,8 @@ mod tests {
             m.carry(ms(i), ms(i + 1), 800, Packet::from_pattern(i, 0, 0, 100));
         }
         while let Some(packet) = m.deliver(ms(10_000)) {
-            if let crate::packet::Content::Pattern { inverted: bits, .. } = packet.content {
-                inverted += bits.len() as u64;
+            if let crate::packet::Content::Pattern(pattern) = packet.content {
+                inverted += pattern.inverted.len() as u64;
             }
         }
         assert_eq!(m.counters().delivered_packets, 100);

@@ -24,17 +24,8 @@ pub struct Packet {
 pub enum Content {
     /// Real bytes.
     Bytes(Buffer),
-    /// `length` bytes of a pattern (see [`crate::socket::pattern_byte`]), some bits of which may have been inverted.
-    Pattern {
-        /// Which pattern.
-        pattern: u64,
-        /// Offset of the first byte.
-        offset: u64,
-        /// Bytes.
-        length: u32,
-        /// Inverted bits, counted from the first bit of the packet, most significant bit of a byte first.
-        inverted: Vec<u64>,
-    },
+    /// Bytes that are a function of their offset; apart, so that a packet is short wherever it waits.
+    Pattern(Box<Pattern>),
     /// What a simulated host sent.
     Datagram {
         /// Its fields; apart, so that a packet is short wherever it waits.
@@ -43,6 +34,19 @@ pub enum Content {
         #[allow(clippy::box_collection)] // one word instead of three in every packet
         inverted: Option<Box<Vec<u64>>>,
     },
+}
+
+/// `length` bytes of a pattern (see [`crate::socket::pattern_byte`]), some bits of which may have been inverted.
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    /// Which pattern.
+    pub pattern: u64,
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Inverted bits, counted from the first bit of the packet, most significant bit of a byte first.
+    pub inverted: Vec<u64>,
 }
 
 impl Packet {
@@ -56,7 +60,8 @@ impl Packet {
     /// A packet whose bytes are a function of their offset.
     #[must_use]
     pub fn from_pattern(id: u64, pattern: u64, offset: u64, length: u32) -> Self {
-        Packet { id, content: Content::Pattern { pattern, offset, length, inverted: Vec::new() }, length }
+        let content = Content::Pattern(Box::new(Pattern { pattern, offset, length, inverted: Vec::new() }));
+        Packet { id, content, length }
     }
 
     /// A packet of a simulated host.
@@ -64,8 +69,16 @@ impl Packet {
     #[inline]
     pub fn from_datagram(id: u64, datagram: impl Into<Box<Datagram>>) -> Self {
         let datagram = datagram.into();
-        let length = datagram.bytes() as u32;
-        Packet { id, content: Content::Datagram { datagram, inverted: None }, length }
+        let length = datagram.bytes();
+        Packet::of_length(id, datagram, length)
+    }
+
+    /// The same of a datagram whose length ([`Datagram::bytes`]) is known.
+    #[must_use]
+    #[inline]
+    pub fn of_length(id: u64, datagram: Box<Datagram>, length: u64) -> Self {
+        debug_assert_eq!(length, datagram.bytes());
+        Packet { id, content: Content::Datagram { datagram, inverted: None }, length: length as u32 }
     }
 
     /// What the receiving host makes of the packet; `None`: damaged so that a checksum shows it, or not a datagram.
@@ -77,7 +90,7 @@ impl Packet {
             Content::Datagram { datagram, inverted: Some(inverted) } => {
                 parse_damaged(&datagram, &inverted).map(Box::new)
             }
-            Content::Bytes(_) | Content::Pattern { .. } => None,
+            Content::Bytes(_) | Content::Pattern(_) => None,
         }
     }
 
@@ -108,8 +121,9 @@ impl Packet {
     pub fn for_each_byte(&self, mut visit: impl FnMut(u8)) {
         match &self.content {
             Content::Bytes(buffer) => buffer.as_slice().iter().for_each(|b| visit(*b)),
-            Content::Pattern { pattern, offset, length, .. } => {
-                (0..u64::from(*length)).for_each(|i| visit(pattern_byte(*pattern, offset + i)));
+            Content::Pattern(content) => {
+                let Pattern { pattern, offset, length, .. } = **content;
+                (0..u64::from(length)).for_each(|i| visit(pattern_byte(pattern, offset + i)));
             }
             Content::Datagram { datagram, .. } => {
                 let mut bytes = Vec::with_capacity(datagram.bytes() as usize);
@@ -124,7 +138,7 @@ impl Packet {
         debug_assert!(bit < self.bytes() * 8, "bit {bit} is outside the packet");
         match &mut self.content {
             Content::Bytes(buffer) => buffer.as_mut_slice()[(bit / 8) as usize] ^= 0x80 >> (bit % 8),
-            Content::Pattern { inverted, .. } => inverted.push(bit),
+            Content::Pattern(content) => content.inverted.push(bit),
             Content::Datagram { inverted, .. } => inverted.get_or_insert_default().push(bit),
         }
     }
@@ -142,18 +156,30 @@ fn parse_damaged(datagram: &Datagram, inverted: &[u64]) -> Option<Datagram> {
 /// A run of bytes whose storage goes back to its [`Pool`] when dropped.
 #[derive(Debug)]
 pub struct Buffer {
-    storage: Box<[u8]>,
+    /// Taken only by [`Drop`].
+    storage: Option<Box<Storage>>,
+}
+
+/// Apart from the buffer, so that a packet is short wherever it waits.
+#[derive(Debug)]
+struct Storage {
+    bytes: Box<[u8]>,
     /// Bytes before the packet (a header that travels with it outside the model).
     headroom: usize,
     /// Bytes in use, headroom included.
     length: usize,
+    /// Where it goes back to; `None` on the shelf itself, and outside any pool.
     home: Option<Arc<Shelf>>,
 }
 
 #[derive(Debug)]
 struct Shelf {
-    free: Mutex<Vec<Box<[u8]>>>,
+    free: Mutex<Free>,
 }
+
+/// Storages in the boxes in which they travel.
+#[allow(clippy::vec_box)]
+type Free = Vec<Box<Storage>>;
 
 /// Reusable buffers of one size: after warm-up, taking one allocates nothing.
 #[derive(Debug)]
@@ -194,17 +220,16 @@ impl Pool {
         if bytes.len() > self.buffer_bytes {
             return Buffer::unpooled(bytes.to_vec(), headroom);
         }
-        let mut storage = self.take();
-        storage[..bytes.len()].copy_from_slice(bytes);
-        Buffer { storage, headroom, length: bytes.len(), home: Some(Arc::clone(&self.shelf)) }
+        let storage = self.take();
+        storage.filled(bytes, headroom, &self.shelf)
     }
 
-    fn take(&mut self) -> Box<[u8]> {
+    fn take(&mut self) -> Box<Storage> {
         if let Some(storage) = lock(&self.shelf.free).pop() {
             return storage;
         }
         self.grow(POOL_GROWTH);
-        lock(&self.shelf.free).pop().unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
+        lock(&self.shelf.free).pop().unwrap_or_else(|| Storage::new(vec![0; self.buffer_bytes]))
     }
 
     fn grow(&mut self, count: usize) {
@@ -214,12 +239,28 @@ impl Pool {
         let spare = self.made.saturating_sub(free.len());
         free.reserve(spare);
         // Written once with something else than zero, so that the pages are really there.
-        free.extend((0..count).map(|_| vec![0xA5; self.buffer_bytes].into_boxed_slice()));
+        free.extend((0..count).map(|_| Storage::new(vec![0xA5; self.buffer_bytes])));
     }
 }
 
-fn lock(free: &Mutex<Vec<Box<[u8]>>>) -> std::sync::MutexGuard<'_, Vec<Box<[u8]>>> {
+fn lock(free: &Mutex<Free>) -> std::sync::MutexGuard<'_, Free> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Storage {
+    fn new(bytes: Vec<u8>) -> Box<Storage> {
+        let length = bytes.len();
+        Box::new(Storage { bytes: bytes.into_boxed_slice(), headroom: 0, length, home: None })
+    }
+
+    /// A buffer of this storage that holds a copy of `bytes`.
+    fn filled(mut self: Box<Self>, bytes: &[u8], headroom: usize, home: &Arc<Shelf>) -> Buffer {
+        self.bytes[..bytes.len()].copy_from_slice(bytes);
+        self.headroom = headroom;
+        self.length = bytes.len();
+        self.home = Some(Arc::clone(home));
+        Buffer { storage: Some(self) }
+    }
 }
 
 impl Buffer {
@@ -230,49 +271,55 @@ impl Buffer {
     }
 
     fn unpooled(bytes: Vec<u8>, headroom: usize) -> Self {
-        let length = bytes.len();
-        Buffer { storage: bytes.into_boxed_slice(), headroom, length, home: None }
+        let mut storage = Storage::new(bytes);
+        storage.headroom = headroom;
+        Buffer { storage: Some(storage) }
     }
 
     /// The packet's bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        &self.storage[self.headroom..self.length]
+        self.storage.as_ref().map_or(&[], |storage| &storage.bytes[storage.headroom..storage.length])
     }
 
     /// The packet's bytes, to change.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.storage[self.headroom..self.length]
+        self.storage.as_mut().map_or(&mut [], |storage| &mut storage.bytes[storage.headroom..storage.length])
     }
 
     /// The headroom and the packet.
     #[must_use]
     pub fn with_headroom(&self) -> &[u8] {
-        &self.storage[..self.length]
+        self.storage.as_ref().map_or(&[], |storage| &storage.bytes[..storage.length])
     }
 
     /// The headroom and the packet, to change.
     pub fn with_headroom_mut(&mut self) -> &mut [u8] {
-        &mut self.storage[..self.length]
+        self.storage.as_mut().map_or(&mut [], |storage| &mut storage.bytes[..storage.length])
+    }
+
+    fn headroom(&self) -> usize {
+        self.storage.as_ref().map_or(0, |storage| storage.headroom)
     }
 }
 
 impl Clone for Buffer {
     fn clone(&self) -> Self {
-        if let Some(shelf) = &self.home
-            && let Some(mut storage) = lock(&shelf.free).pop()
+        if let Some(shelf) = self.storage.as_ref().and_then(|storage| storage.home.as_ref())
+            && let Some(storage) = lock(&shelf.free).pop()
         {
-            storage[..self.length].copy_from_slice(self.with_headroom());
-            return Buffer { storage, headroom: self.headroom, length: self.length, home: Some(Arc::clone(shelf)) };
+            return storage.filled(self.with_headroom(), self.headroom(), shelf);
         }
-        Buffer::unpooled(self.with_headroom().to_vec(), self.headroom)
+        Buffer::unpooled(self.with_headroom().to_vec(), self.headroom())
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(shelf) = &self.home {
-            lock(&shelf.free).push(std::mem::take(&mut self.storage));
+        if let Some(mut storage) = self.storage.take()
+            && let Some(shelf) = storage.home.take()
+        {
+            lock(&shelf.free).push(storage);
         }
     }
 }

@@ -48,18 +48,17 @@ impl RateSchedule {
         self.steps.iter().map(|step| step.1).max().unwrap_or_default()
     }
 
+    /// The rate, if it is always the same and something is sent.
+    fn only_rate(&self) -> Option<BitRate> {
+        match self.steps[..] {
+            [(_, rate)] if self.repeat.is_none() && rate.bps > 0 => Some(rate),
+            _ => None,
+        }
+    }
+
     /// When `work` (bits × 10⁹) started at `start` is done, rounded up to a nanosecond, and the work that still fits
     /// into the rest of that nanosecond. [`Instant::FAR`] when the rate stays zero.
     fn finish(&self, start: Instant, work: u128) -> (Instant, u128) {
-        if let [(_, rate)] = self.steps[..]
-            && self.repeat.is_none()
-            && rate.bps > 0
-            && let Ok(work) = u64::try_from(work)
-        {
-            // The same in 64 bits: the usual case, and the division is what costs.
-            let ns = work.div_ceil(rate.bps);
-            return (start + Duration { ns }, u128::from(ns * rate.bps - work));
-        }
         let mut now = start;
         let mut left = work;
         loop {
@@ -102,13 +101,26 @@ pub struct Transmitter {
     busy: usize,
     /// When the first of their packets is out; [`Instant::FAR`]: none ever is.
     first_end: Instant,
+    /// The rate, if it is always the same.
+    only_rate: Option<BitRate>,
+    /// With that rate: the last number of bits, and what they take.
+    last: (u64, Airtime),
+}
+
+/// bits × 10⁹ = `ns` × rate + `rest`, with `rest` below the rate. Most packets are as long as the one before, and the
+/// division is what costs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Airtime {
+    ns: u64,
+    rest: u64,
 }
 
 #[derive(Debug)]
 struct Channel {
     sending: Option<Sent>,
-    /// Work that still fits into the nanosecond in which the last packet ended: a train of packets keeps the exact rate.
-    spare: u128,
+    /// Work that still fits into the nanosecond in which the last packet ended, less than the rate: a train of packets keeps
+    /// the exact rate.
+    spare: u64,
 }
 
 impl Transmitter {
@@ -116,7 +128,8 @@ impl Transmitter {
     #[must_use]
     pub fn new(schedule: RateSchedule, channels: usize) -> Self {
         let channels = (0..channels.max(1)).map(|_| Channel { sending: None, spare: 0 }).collect();
-        Transmitter { schedule, channels, busy: 0, first_end: Instant::FAR }
+        let only_rate = schedule.only_rate();
+        Transmitter { schedule, channels, busy: 0, first_end: Instant::FAR, only_rate, last: (0, Airtime::default()) }
     }
 
     /// Whether a channel is free.
@@ -140,12 +153,32 @@ impl Transmitter {
             debug_assert!(false, "start() without a free channel");
             return;
         };
-        let work = (u128::from(bits) * 1_000_000_000).saturating_sub(if follows { channel.spare } else { 0 });
-        let (end, spare) = self.schedule.finish(now, work);
+        let before = if follows { channel.spare } else { 0 };
+        let airtime = self.only_rate.and_then(|rate| {
+            if self.last.0 != bits {
+                self.last = (bits, Airtime::of(bits, rate)?);
+            }
+            Some(self.last.1.after(before, rate))
+        });
+        let (end, spare) = match airtime {
+            Some((taken, spare)) => (now + taken, spare),
+            None => {
+                let work = (u128::from(bits) * 1_000_000_000).saturating_sub(u128::from(before));
+                let (end, spare) = self.schedule.finish(now, work);
+                // Less than the rate.
+                (end, spare as u64)
+            }
+        };
         channel.spare = spare;
         channel.sending = Some(Sent { packet, bits, start: now, end });
         self.busy += 1;
         self.first_end = self.first_end.min(end);
+    }
+
+    /// When the next packet is out; [`Instant::FAR`]: none ever is.
+    #[inline]
+    pub(crate) fn first_end(&self) -> Instant {
+        self.first_end
     }
 
     /// When the next packet is out.
@@ -158,6 +191,11 @@ impl Transmitter {
     /// The packet that was out first, if one is by `now`.
     pub fn finish(&mut self, now: Instant) -> Option<Sent> {
         let end = self.next_end().filter(|end| *end <= now)?;
+        if let [channel] = &mut self.channels[..] {
+            self.busy = 0;
+            self.first_end = Instant::FAR;
+            return channel.sending.take();
+        }
         let first = self.channels.iter().position(|channel| channel.end() == Some(end))?;
         self.busy -= 1;
         let others = self.channels.iter().enumerate().filter(|(number, _)| *number != first);
@@ -181,6 +219,28 @@ impl Transmitter {
     #[must_use]
     pub fn rate(&self, now: Instant) -> BitRate {
         BitRate { bps: self.schedule.at(now).0.bps.saturating_mul(self.channels.len() as u64) }
+    }
+}
+
+impl Airtime {
+    /// `None`: too many bits for 64-bit arithmetic.
+    fn of(bits: u64, rate: BitRate) -> Option<Airtime> {
+        let work = bits.checked_mul(1_000_000_000)?;
+        Some(Airtime { ns: work / rate.bps, rest: work % rate.bps })
+    }
+
+    /// The time that the bits take when `before` of their work is done already, rounded up to a nanosecond, and the work that
+    /// still fits into the rest of that nanosecond.
+    #[inline]
+    fn after(self, before: u64, rate: BitRate) -> (Duration, u64) {
+        if before < self.rest {
+            (Duration { ns: self.ns + 1 }, rate.bps - (self.rest - before))
+        } else if self.ns > 0 || before == self.rest {
+            // What is left over is less than a nanosecond's work.
+            (Duration { ns: self.ns }, before - self.rest)
+        } else {
+            (Duration::ZERO, 0)
+        }
     }
 }
 
@@ -215,6 +275,21 @@ mod tests {
             assert!(t.finish(now).is_some());
         }
         assert_eq!(now, ms(12));
+    }
+
+    #[test]
+    fn a_train_of_mixed_lengths_keeps_the_exact_rate() {
+        for rate in [7_000_000, 300_000_000, 999_999_999] {
+            let mut t = Transmitter::new(RateSchedule::constant(BitRate::from_bps(rate)), 1);
+            let (mut now, mut work) = (Instant::ZERO, 0u128);
+            for (i, bits) in [12_000, 416, 416, 12_000, 1, 1, 1, 8, 12_008, 1].into_iter().enumerate() {
+                t.start(now, packet(i as u64), bits, i > 0);
+                now = t.next_end().unwrap();
+                work += u128::from(bits) * 1_000_000_000;
+                assert_eq!(u128::from(now.ns), work.div_ceil(u128::from(rate)), "packet {i} at {rate} bit/s");
+                assert!(t.finish(now).is_some());
+            }
+        }
     }
 
     #[test]

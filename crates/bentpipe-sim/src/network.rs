@@ -5,6 +5,7 @@ use crate::host::capture::GatewayPlace;
 use crate::host::ip::Ip;
 use crate::tcp::settings::Settings;
 use bentpipe_link::config::LinkConfig;
+use bentpipe_link::datagram::Datagram;
 use bentpipe_link::flow::FlowFacts;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
@@ -123,6 +124,9 @@ pub struct Network<P> {
     /// A program has become done since this was last asked.
     done: bool,
     observers: Vec<Box<dyn Observer>>,
+    /// Boxes that one site has too many of: who receives more packets than it sends feeds who sends more.
+    #[allow(clippy::vec_box)] // the boxes are what is kept
+    boxes: Vec<Box<Datagram>>,
 }
 
 impl<P: Program> Network<P> {
@@ -160,7 +164,17 @@ impl<P: Program> Network<P> {
             hosts.push(Host::new(ip, settings, seed.child(&format!("sites/{}", site.name))));
         }
         let due = vec![Instant::FAR; links.len() + hosts.len()];
-        Ok(Network { plan, links, hosts, attached, due, now: Instant::ZERO, done: false, observers: Vec::new() })
+        Ok(Network {
+            plan,
+            links,
+            hosts,
+            attached,
+            due,
+            now: Instant::ZERO,
+            done: false,
+            observers: Vec::new(),
+            boxes: Vec::new(),
+        })
     }
 
     /// Addresses and routes.
@@ -240,13 +254,13 @@ impl<P: Program> Network<P> {
 
     /// The node that is due first; of several, the one with the lowest number.
     fn first(&self) -> (usize, Instant) {
-        let mut first = (0, Instant::FAR);
+        let (mut first, mut at) = (0, Instant::FAR);
         for (node, due) in self.due.iter().enumerate() {
-            if *due < first.1 {
-                first = (node, *due);
+            if *due < at {
+                (first, at) = (node, *due);
             }
         }
-        first
+        (first, at)
     }
 
     fn take_done(&mut self) -> bool {
@@ -256,7 +270,14 @@ impl<P: Program> Network<P> {
     fn run_link(&mut self, number: usize) {
         let now = self.now;
         self.links[number].wake(now);
-        while let Some((port, packet)) = self.links[number].poll_transmit(now) {
+        loop {
+            // Nothing arrives before the link is due.
+            let due = self.links[number].next_wake().unwrap_or(Instant::FAR);
+            self.due[number] = due;
+            if due > now {
+                return;
+            }
+            let Some((port, packet)) = self.links[number].poll_transmit(now) else { return };
             let (site, interface) = self.plan.links[number].ports[port.0];
             for observer in &mut self.observers {
                 observer.packet(now, site, interface, false, &packet);
@@ -264,7 +285,6 @@ impl<P: Program> Network<P> {
             self.hosts[site].receive(now, Port(interface), packet);
             self.hand_over(site, number);
         }
-        self.due[number] = self.links[number].next_wake().unwrap_or(Instant::FAR);
     }
 
     /// Hands what a site sends to its links.
@@ -290,6 +310,7 @@ impl<P: Program> Network<P> {
         if last != usize::MAX && last != running {
             self.due[last] = self.links[last].next_wake().unwrap_or(Instant::FAR);
         }
+        self.hosts[site].share_boxes(&mut self.boxes);
         self.done |= self.hosts[site].take_done();
         self.due[self.links.len() + site] = self.hosts[site].next_wake().unwrap_or(Instant::FAR);
     }

@@ -88,9 +88,9 @@ fn put_bytes(packet: &Packet, out: &mut Vec<u8>) {
             out.extend_from_slice(buffer.as_slice());
             &[]
         }
-        Content::Pattern { inverted, .. } => {
+        Content::Pattern(pattern) => {
             packet.for_each_byte(|byte| out.push(byte));
-            inverted.as_slice()
+            pattern.inverted.as_slice()
         }
         Content::Datagram { datagram, inverted } => {
             wire::write(datagram, out);

@@ -61,7 +61,8 @@ fn without_a_check_the_bits_that_arrive_wrong_are_those_counted() {
         while let Some(due) = link.next_wake() {
             link.wake(due);
             while let Some((_, packet)) = link.poll_transmit(due) {
-                let Content::Pattern { inverted: bits, .. } = packet.content else { panic!("a pattern went in") };
+                let Content::Pattern(pattern) = packet.content else { panic!("a pattern went in") };
+                let bits = &pattern.inverted;
                 assert!(bits.iter().all(|bit| *bit < 8000) && bits.windows(2).all(|pair| pair[0] < pair[1]));
                 inverted += bits.len() as u64;
             }

@@ -263,7 +263,7 @@ impl Capture for View<'_> {
             Refusal::Unreachable => {
                 let Some((source, _)) = self.stack.ip.source_for(datagram.source) else { return };
                 let body = Body::Unreachable { code: 1, mtu: 0, about: wire::quote(&datagram) };
-                self.stack.output().push_back(Box::new(Datagram::new(source, datagram.source, body)));
+                self.stack.output().push(Datagram::new(source, datagram.source, body));
             }
             Refusal::Ignored => {}
             Refusal::Bypassed => {

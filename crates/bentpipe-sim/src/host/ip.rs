@@ -131,6 +131,11 @@ impl Ip {
     #[must_use]
     #[inline]
     pub fn is_own(&self, address: Ipv4Addr) -> bool {
+        // The cached route leads to somebody else.
+        self.cached.is_none_or(|(other, ..)| other != address) && self.holds(address)
+    }
+
+    fn holds(&self, address: Ipv4Addr) -> bool {
         self.interfaces.iter().any(|interface| interface.address == Some(address))
     }
 
@@ -163,7 +168,9 @@ impl Ip {
                 .map(|(_, via, interface)| (*interface, *via)),
         };
         let (interface, via) = found?;
-        self.cached = Some((destination, interface, via));
+        if !self.holds(destination) {
+            self.cached = Some((destination, interface, via));
+        }
         Some((interface, via))
     }
 
@@ -226,12 +233,18 @@ impl Ip {
         let Some((interface, via)) = self.route(datagram.destination) else {
             return Some(Up::Unreachable(datagram));
         };
-        let mtu = self.interfaces[interface].mtu;
-        if datagram.bytes() > mtu {
+        let Interface { mtu, carries_ethernet, .. } = self.interfaces[interface];
+        let bytes = datagram.bytes();
+        if bytes > mtu {
             if matches!(datagram.body, Body::Tcp(_)) {
                 return Some(Up::Unreachable(datagram));
             }
             self.send_fragments(now, *datagram, mtu, interface, via);
+            return None;
+        }
+        if !carries_ethernet {
+            self.next_packet += 1;
+            self.ready.push_back((Port(interface), Packet::of_length(self.next_packet, datagram, bytes)));
             return None;
         }
         self.send_to_neighbour(now, datagram, interface, via)

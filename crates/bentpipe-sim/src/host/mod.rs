@@ -11,6 +11,7 @@ mod stack;
 
 use crate::tcp::Connection;
 use crate::tcp::settings::Settings;
+use bentpipe_link::datagram::Datagram;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_link::packet::Packet;
 use bentpipe_link::seed::Seed;
@@ -94,6 +95,13 @@ impl<P: Program> Host<P> {
         Some(running.program)
     }
 
+    /// Evens out with `shared` the boxes of datagrams that are kept for others.
+    #[inline]
+    #[allow(clippy::vec_box)] // the boxes are what is kept
+    pub fn share_boxes(&mut self, shared: &mut Vec<Box<Datagram>>) {
+        self.stack.share_boxes(shared);
+    }
+
     /// Whether a program has become done since the last call.
     pub fn take_done(&mut self) -> bool {
         std::mem::take(&mut self.became_done)
@@ -146,8 +154,14 @@ impl<P: Program> Host<P> {
             if self.stack.has_output() {
                 self.stack.send_out(now);
             }
-            if self.stack.news.is_empty() {
-                return;
+            match self.stack.news[..] {
+                [] => return,
+                [number] => {
+                    self.stack.news.clear();
+                    self.poll(now, number);
+                    continue;
+                }
+                _ => {}
             }
             let mut news = std::mem::replace(&mut self.stack.news, std::mem::take(&mut self.news));
             for number in news.drain(..) {

@@ -3,6 +3,7 @@
 use super::capture::Gateway;
 use super::ip::{Ip, Up};
 use super::sockets::Socket;
+use crate::tcp::outbox::Outbox;
 use crate::tcp::settings::Settings;
 use crate::tcp::{Connection, Ends, Output, State};
 use bentpipe_link::datagram::{Body, Datagram, Payload, Segment, flag};
@@ -32,7 +33,7 @@ pub struct Stack {
     next_port: u16,
     next_echo: u16,
     /// Datagrams of this site on their way to its IP layer.
-    out: VecDeque<Box<Datagram>>,
+    out: Outbox,
     /// Connections by the time of their next timer; entries may be too early.
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     /// Programs with news; one may stand here more than once, and is then polled once more than it needs.
@@ -96,7 +97,7 @@ impl Stack {
             echoes: BTreeMap::new(),
             next_port: *PORTS_PICKED.start(),
             next_echo: 1,
-            out: VecDeque::new(),
+            out: Outbox::default(),
             timers: BinaryHeap::new(),
             news: Vec::new(),
             ended: Vec::new(),
@@ -110,7 +111,10 @@ impl Stack {
             Up::Datagram(mut datagram) => {
                 let (source, destination, class) = (datagram.source, datagram.destination, datagram.traffic_class);
                 match &mut datagram.body {
-                    Body::Tcp(segment) => self.segment(now, source, destination, segment, class),
+                    Body::Tcp(segment) => {
+                        self.segment(now, source, destination, segment, class);
+                        self.out.recycle(datagram);
+                    }
                     _ => self.datagram(now, *datagram),
                 }
             }
@@ -140,10 +144,10 @@ impl Stack {
                 }
             },
             Body::Echo { reply: false, identifier, sequence, data } => {
-                self.out.push_back(Box::new(Datagram {
+                self.out.push(Datagram {
                     traffic_class,
                     ..Datagram::new(destination, source, Body::Echo { reply: true, identifier, sequence, data })
-                }));
+                });
             }
             Body::Echo { reply: true, identifier, sequence, data } => {
                 if let Some(socket) = self.echoes.get_mut(&identifier) {
@@ -160,7 +164,7 @@ impl Stack {
     /// An ICMP "destination unreachable" for `about` goes back.
     fn refuse(&mut self, about: &Datagram, code: u8) {
         let body = Body::Unreachable { code, mtu: 0, about: wire::quote(about) };
-        self.out.push_back(Box::new(Datagram::new(about.destination, about.source, body)));
+        self.out.push(Datagram::new(about.destination, about.source, body));
     }
 
     fn told_unreachable(&mut self, now: Instant, code: u8, mtu: u16, about: &[u8; 28]) {
@@ -248,7 +252,7 @@ impl Stack {
             answer.flags |= flag::ACK;
             answer.acknowledgement = segment.sequence.wrapping_add(segment.sequence_length() as u32);
         }
-        self.out.push_back(Box::new(Datagram::new(*local.ip(), *remote.ip(), Body::Tcp(answer))));
+        self.out.push(Datagram::new(*local.ip(), *remote.ip(), Body::Tcp(answer)));
     }
 
     /// Connections through the listener of `port` that are still opening.
@@ -343,7 +347,7 @@ impl Stack {
         if body.bytes() > 65_515 {
             return Err(SocketError::Other(EMSGSIZE));
         }
-        self.out.push_back(Box::new(Datagram::new(source, destination, body)));
+        self.out.push(Datagram::new(source, destination, body));
         Ok(true)
     }
 
@@ -385,9 +389,8 @@ impl Stack {
                 gateway.note(owner, Socket::Tcp(number));
             }
         }
-        if let Some(at) = slot.connection.next_wake()
-            && at < slot.scheduled
-        {
+        let at = slot.connection.next_event();
+        if at < slot.scheduled {
             slot.scheduled = at;
             self.timers.push(Reverse((at, number)));
         }
@@ -444,7 +447,7 @@ impl Stack {
 
     /// Hands what the transport made to the IP layer; what is for this site itself comes straight back.
     pub fn send_out(&mut self, now: Instant) {
-        while let Some(mut datagram) = self.out.pop_front() {
+        while let Some(mut datagram) = self.out.pop() {
             if let Some(gateway) = &self.gateway {
                 gateway.mark(&mut datagram);
             }
@@ -487,7 +490,7 @@ impl Stack {
     }
 
     /// Where a connection that is made elsewhere puts its packets.
-    pub(super) fn output(&mut self) -> &mut VecDeque<Box<Datagram>> {
+    pub(super) fn output(&mut self) -> &mut Outbox {
         &mut self.out
     }
 
@@ -497,6 +500,13 @@ impl Stack {
         if let Some(gateway) = &mut self.gateway {
             gateway.note(owner, socket);
         }
+    }
+
+    /// As [`Outbox::balance`].
+    #[inline]
+    #[allow(clippy::vec_box)]
+    pub fn share_boxes(&mut self, shared: &mut Vec<Box<Datagram>>) {
+        self.out.balance(shared);
     }
 
     /// Whether the transport has something for the IP layer.

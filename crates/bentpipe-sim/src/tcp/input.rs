@@ -49,7 +49,13 @@ impl Connection {
         self.sack &= options.sack_permitted;
         self.timestamps &= timestamps;
         let options = if self.timestamps { 12 } else { 0 };
-        self.mss = peer_mss.min(u64::from(self.mss_offered)).saturating_sub(options).max(1);
+        self.set_mss(peer_mss.min(u64::from(self.mss_offered)).saturating_sub(options).max(1));
+    }
+
+    fn set_mss(&mut self, mss: u64) {
+        self.mss = mss;
+        let whole = |limit: u64| if limit < mss { limit } else { limit / mss * mss };
+        self.send_limit = self.settings.send_limit.map(whole);
     }
 
     /// A segment for this connection. `traffic_class`: the ECN bits of its packet.
@@ -270,7 +276,7 @@ impl Connection {
         if mss >= self.mss || mtu < 68 {
             return;
         }
-        self.mss = mss;
+        self.set_mss(mss);
         // What was too large is lost for certain; it goes again in smaller pieces, with the window as it is.
         let count = self.board.mark_lost_if(|_, sent| sent.end - sent.start > mss && !sent.retransmitted);
         if count > 0 && self.repair < Repair::Recovery {

@@ -8,7 +8,10 @@
 //! |---|---|
 //! | [`input`](self) | segments from the peer: acceptance, acknowledgements, data, the end |
 //! | [`output`](self) | segments to the peer: new data, retransmissions, acknowledgements |
+//! | [`outbox`] | datagrams on their way out |
 //! | [`recovery`](self) | what an acknowledgement means for losses and the congestion window |
+//! | [`undo`](self) | taking a needless reduction back |
+//! | [`usage`](self) | use of the congestion window, delivery rate |
 //! | [`timers`](self) | retransmission, probes, delayed acknowledgements, keep-alive |
 //! | [`scoreboard`], [`ranges`] | segments in flight |
 //! | [`send_buffer`], [`send_queue`], [`receive`] | data before and after |
@@ -19,6 +22,7 @@
 pub mod acks;
 pub mod congestion;
 mod input;
+pub mod outbox;
 mod output;
 pub mod ranges;
 pub mod receive;
@@ -29,23 +33,25 @@ mod send_buffer;
 pub mod send_queue;
 pub mod settings;
 mod timers;
+mod undo;
+mod usage;
 mod window;
 
 use acks::AckPolicy;
-use bentpipe_link::datagram::{Datagram, Payload};
+use bentpipe_link::datagram::Payload;
 use bentpipe_link::flow::FlowFacts;
 use bentpipe_link::seed::Stream;
 use bentpipe_link::socket::{Connection as Progress, Received, ReceivedPattern, SocketError};
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::BitRate;
 use congestion::{CongestionControl, Window};
+use outbox::Outbox;
 use receive::ReceiveBuffer;
 use rto::RtoTimer;
 use scoreboard::Scoreboard;
 use send_buffer::{Held, SendBuffer};
 use send_queue::SendQueue;
 use settings::Settings;
-use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use window::ReceiveWindow;
@@ -54,8 +60,8 @@ use window::ReceiveWindow;
 pub struct Output<'a> {
     /// Now.
     pub now: Instant,
-    /// Datagrams to send, in order; where each was made it stays on its way.
-    pub datagrams: &'a mut VecDeque<Box<Datagram>>,
+    /// Datagrams to send, in order.
+    pub datagrams: &'a mut Outbox,
 }
 
 /// States of RFC 9293 §3.3.2.
@@ -124,8 +130,9 @@ pub struct Connection {
     // What was agreed.
     /// MSS we offered.
     mss_offered: u16,
-    /// Bytes of data in a full segment to the peer.
+    /// Bytes of data in a full segment to the peer, and in as many of them as the own limit allows in flight.
     mss: u64,
+    send_limit: Option<u64>,
     scaling: bool,
     peer_shift: u8,
     sack: bool,
@@ -220,7 +227,7 @@ struct Flight {
     app_limited_until: u64,
     lost: u64,
     min_rtt: MinRtt,
-    rate: BitRate,
+    rate: usage::DeliveryRate,
     window_limited: bool,
     usage_until: u64,
     most_out: u32,
@@ -319,6 +326,7 @@ impl Connection {
             orphan: false,
             mss_offered,
             mss: u64::from(mss_offered),
+            send_limit: None,
             scaling: settings.window_scaling,
             peer_shift: 0,
             sack: settings.sack,
@@ -610,7 +618,7 @@ impl Connection {
     /// The last measured delivery rate.
     #[must_use]
     pub fn delivery_rate(&self) -> BitRate {
-        self.flight.rate
+        self.flight.rate.per_second()
     }
 
     /// Bytes of data in a full segment.

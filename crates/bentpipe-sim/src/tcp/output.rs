@@ -100,10 +100,9 @@ impl Connection {
     /// Puts a segment on its way.
     fn put(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
         self.facts.end = output.now;
-        output.datagrams.push_back(Box::new(Datagram {
-            traffic_class,
-            ..Datagram::new(*self.local.ip(), *self.remote.ip(), Body::Tcp(segment))
-        }));
+        output
+            .datagrams
+            .push(Datagram { traffic_class, ..Datagram::new(*self.local.ip(), *self.remote.ip(), Body::Tcp(segment)) });
     }
 
     /// Tells the peer what arrived, if it is owed.
@@ -207,9 +206,8 @@ impl Connection {
     pub(super) fn send_new(&mut self, before: u32, output: &mut Output<'_>) -> bool {
         let data = self.queue.end().saturating_sub(self.next);
         let mut edge = self.peer_edge;
-        if let Some(limit) = self.settings.send_limit {
-            let whole = if limit < self.mss { limit } else { limit / self.mss * self.mss };
-            edge = edge.min(self.una + whole);
+        if let Some(limit) = self.send_limit {
+            edge = edge.min(self.una + limit);
         }
         let room = edge.saturating_sub(self.next);
         let mut length = data.min(self.mss);

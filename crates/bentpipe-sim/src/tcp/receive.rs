@@ -210,6 +210,10 @@ impl ReceiveBuffer {
     fn drop_front(&mut self, count: u64) {
         self.ready_bytes -= count;
         if let Some(piece) = self.ready.front_mut() {
+            if count == piece.length() {
+                self.ready.pop_front();
+                return;
+            }
             let rest = piece.part(count, u64::MAX);
             if rest == Payload::Empty {
                 self.ready.pop_front();

@@ -2,14 +2,13 @@
 //! transitions are those of Linux (tcp_ack, tcp_fastretrans_alert), which are RFC 5681, 6582, 6675, 6937, 8985 and 5682
 //! joined into one machine.
 
-use super::congestion::{Ack, Delivery, Phase};
+use super::congestion::{Ack, Phase};
 use super::output::clock;
 use super::scoreboard::{Progress, Sent};
-use super::{Connection, Flight, Output, Prr, Repair, Timer, Undo, unwrap};
+use super::{Connection, Output, Prr, Repair, Timer, Undo, unwrap};
 use bentpipe_link::datagram::Segment;
 use bentpipe_link::stack::Recovery;
 use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
 
 /// What is known of an acknowledgement before it is worked on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,6 +45,11 @@ impl Connection {
         facts: AckFacts,
         output: &mut Output<'_>,
     ) {
+        if self.board.is_empty() && acknowledged == self.una && segment.sack.is_none() {
+            // Only the peer sends.
+            self.answered_when_idle();
+            return;
+        }
         let now = output.now;
         let before = self.una;
         let in_flight_before = self.board.in_flight();
@@ -65,17 +69,12 @@ impl Connection {
             self.una = acknowledged;
             self.queue.release(acknowledged.min(self.queue.end()));
         }
-        self.probes_unanswered = 0;
         if !had_outstanding {
-            if let Some((Timer::WindowProbe, _)) = self.timer
-                && self.peer_edge > self.next
-            {
-                self.timer = None;
-                self.rto.forget_backoff();
-            }
+            self.answered_when_idle();
             return;
         }
-        let oldest = self.board.head().copied();
+        self.probes_unanswered = 0;
+        let oldest = self.board.head().filter(|sent| sent.retransmissions == 0 && !sent.sacked).map(|sent| sent.at);
         self.echo = segment.timestamps.filter(|(_, echo)| self.timestamps && *echo != 0).map(|(_, echo)| echo);
         let echo = self.echo;
         let older = |sent: &Sent| echo.is_some_and(|echo| (echo.wrapping_sub(clock(sent.at)) as i32) < 0);
@@ -145,6 +144,17 @@ impl Connection {
         }
     }
 
+    /// An acknowledgement while nothing is in flight: it may open the window that is probed.
+    fn answered_when_idle(&mut self) {
+        self.probes_unanswered = 0;
+        if let Some((Timer::WindowProbe, _)) = self.timer
+            && self.peer_edge > self.next
+        {
+            self.timer = None;
+            self.rto.forget_backoff();
+        }
+    }
+
     /// SACK blocks; whether the first one tells of a duplicate (RFC 2883 §4).
     fn learn_blocks(&mut self, blocks: &[(u32, u32)], acknowledged: u64, progress: &mut Progress) -> bool {
         let position = |wire| unwrap(wire, self.initial_sequence, self.una);
@@ -204,18 +214,19 @@ impl Connection {
 
     /// Round-trip times: of the oldest segment acknowledged (for the time-out; it may include a delayed acknowledgement)
     /// and of the newest (for congestion control).
+    /// `oldest`: when the oldest segment in flight left, if it was sent once and not sacked.
     fn measure(
         &mut self,
         segment: &Segment,
         progress: &Progress,
-        oldest: Option<Sent>,
+        oldest: Option<Instant>,
         advanced: bool,
         now: Instant,
     ) -> (Option<Duration>, Option<Duration>) {
         let mut rtt = None;
         let mut newest = None;
         if progress.acked > 0 && !progress.retransmission_acked {
-            rtt = oldest.filter(|sent| sent.retransmissions == 0 && !sent.sacked).map(|sent| now.since(sent.at));
+            rtt = oldest.map(|at| now.since(at));
             rtt = rtt.or(progress.newest_original.map(|at| now.since(at)));
             newest = progress.newest_original.map(|at| now.since(at));
         }
@@ -610,64 +621,6 @@ impl Connection {
         Resend::Lost
     }
 
-    /// The time-out turns out to have been too early.
-    fn undo_loss(&mut self, surely: bool, now: Instant) -> bool {
-        if self.undo.marker.is_none() || !(surely || self.was_needless()) {
-            return false;
-        }
-        self.take_back();
-        self.board.forget_losses();
-        if surely {
-            self.retransmissions = 0;
-        }
-        if surely || self.sack {
-            self.repair = Repair::Open;
-            self.control.phase(now, Phase::Open, &mut self.window);
-            self.frto = false;
-        }
-        true
-    }
-
-    /// All retransmissions were needless: told by duplicates (RFC 3708), or by a timestamp echo from before the first of
-    /// them (Eifel, RFC 3522).
-    fn was_needless(&self) -> bool {
-        let delayed = match (self.echo, self.undo.since) {
-            (Some(echo), Some(since)) => (echo.wrapping_sub(clock(since)) as i32) < 0,
-            _ => false,
-        };
-        delayed || (self.undo.retransmissions == 0 && self.undo.since.is_some())
-    }
-
-    /// At the end of a recovery; whether its reduction was taken back.
-    fn try_undo(&mut self) -> bool {
-        let undone = self.undo.marker.is_some() && self.was_needless();
-        if undone {
-            self.take_back();
-        } else {
-            self.rack.persist = self.rack.persist.saturating_sub(1);
-        }
-        self.undo.marker = None;
-        undone
-    }
-
-    fn try_undo_by_duplicates(&mut self, now: Instant) {
-        if self.undo.marker.is_some() && self.undo.retransmissions == 0 && self.undo.since.is_some() {
-            self.take_back();
-            if self.repair > Repair::Disorder {
-                self.repair = Repair::Open;
-                self.control.phase(now, Phase::Open, &mut self.window);
-            }
-        }
-    }
-
-    fn take_back(&mut self) {
-        self.window.cwnd = self.control.undo(&self.window, self.undo.window);
-        if self.undo.ssthresh > self.window.ssthresh {
-            self.window.ssthresh = self.undo.ssthresh;
-        }
-        self.undo.marker = None;
-    }
-
     /// The retransmission timer has fired: everything unacknowledged is lost (Linux's tcp_enter_loss).
     pub(super) fn enter_loss(&mut self, now: Instant) {
         let fresh = self.repair < Repair::Recovery;
@@ -744,94 +697,5 @@ impl Connection {
             (Some(at), Some(head)) => at < head.at,
             _ => false,
         }
-    }
-
-    /// Before the first segment after a silence.
-    pub(super) fn before_first(&mut self, now: Instant) {
-        let idle = now.since(self.last_sent);
-        let rto = self.rto.rto();
-        // RFC 5681 §4.1; Linux halves once for each time-out that passed.
-        if self.settings.slow_start_after_idle && idle > rto && !self.control.paces() && self.una > 1 {
-            self.window.ssthresh = self.current_threshold();
-            let restart = self.settings.initial_window.min(self.window.cwnd);
-            let mut left = idle.ns;
-            while left > rto.ns && self.window.cwnd > restart {
-                left -= rto.ns;
-                self.window.cwnd /= 2;
-            }
-            self.window.cwnd = self.window.cwnd.max(restart);
-            self.flight.used = 0;
-            self.flight.used_since = now;
-        }
-        self.control.restart(now, &mut self.window);
-    }
-
-    /// After sending: whether the congestion window was what limited it (RFC 7661; Linux's tcp_cwnd_validate).
-    pub(super) fn note_usage(&mut self, sent: u32, limited: bool, now: Instant) {
-        let limited = limited || self.in_flight() >= self.window.cwnd;
-        if sent == 0 && !limited {
-            return;
-        }
-        let out = self.board.out();
-        let flight: &mut Flight = &mut self.flight;
-        if self.una >= flight.usage_until || limited || out > flight.most_out {
-            flight.window_limited = limited;
-            flight.most_out = out;
-            flight.usage_until = self.next;
-        }
-        if self.is_window_limited() {
-            self.flight.used = 0;
-            self.flight.used_since = now;
-            return;
-        }
-        self.flight.used = self.flight.used.max(out);
-        let long = now.since(self.flight.used_since) >= self.rto.rto();
-        if self.settings.slow_start_after_idle && long && !self.control.paces() {
-            // RFC 2861 §3: a window that is not used decays.
-            let used = self.flight.used.max(self.settings.initial_window);
-            let has_more = self.queue.end() > self.next;
-            if self.repair == Repair::Open && !has_more && used < self.window.cwnd {
-                self.window.ssthresh = self.current_threshold();
-                self.window.cwnd = (self.window.cwnd + used) / 2;
-            }
-            self.flight.used = 0;
-            self.flight.used_since = now;
-        }
-    }
-
-    fn is_window_limited(&self) -> bool {
-        self.flight.window_limited || (self.window.in_slow_start() && self.window.cwnd < 2 * self.flight.most_out)
-    }
-
-    /// A delivery-rate sample (draft-cheng-iccrg-delivery-rate-estimation §3.3).
-    fn delivery(&mut self, progress: &Progress, now: Instant) -> Delivery {
-        self.flight.delivered += u64::from(progress.delivered);
-        let total = self.flight.delivered;
-        if self.flight.app_limited_until > 0 && total > self.flight.app_limited_until {
-            self.flight.app_limited_until = 0;
-        }
-        let mut sample = Delivery { total, ..Delivery::default() };
-        if progress.delivered > 0 {
-            self.flight.delivered_at = now;
-        }
-        let Some(newest) = progress.newest else { return sample };
-        self.flight.started = newest.at;
-        let sending = newest.at.since(newest.flight_started);
-        let acknowledging = now.since(newest.delivered_at);
-        sample.prior = Some(newest.delivered);
-        sample.segments = (total - newest.delivered) as u32;
-        sample.interval = sending.max(acknowledging);
-        sample.app_limited = newest.app_limited;
-        if sample.interval < self.flight.min_rtt.get().unwrap_or_default() || sample.interval == Duration::ZERO {
-            sample.prior = None;
-            return sample;
-        }
-        let bits = u128::from(sample.segments) * u128::from(self.mss) * 8;
-        let bps = bits * 1_000_000_000 / u128::from(sample.interval.ns);
-        let rate = BitRate { bps: u64::try_from(bps).unwrap_or(u64::MAX) };
-        if !sample.app_limited || rate > self.flight.rate {
-            self.flight.rate = rate;
-        }
-        sample
     }
 }

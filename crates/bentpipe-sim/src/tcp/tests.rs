@@ -71,15 +71,15 @@ impl Pipe {
             reads: true,
             hold: Instant::ZERO,
         };
-        let mut datagrams = VecDeque::new();
+        let mut datagrams = Outbox::default();
         let mut output = Output { now: pipe.now, datagrams: &mut datagrams };
         pipe.ends[0] = Some(Connection::connect(&pipe.settings[0], ends(0), &mut output));
         pipe.collect(0, datagrams);
         pipe
     }
 
-    fn collect(&mut self, from: usize, datagrams: VecDeque<Box<Datagram>>) {
-        for datagram in datagrams {
+    fn collect(&mut self, from: usize, mut datagrams: Outbox) {
+        while let Some(datagram) = datagrams.pop() {
             let Body::Tcp(segment) = datagram.body else { panic!("only TCP") };
             self.log.push((self.now, from, segment.clone()));
             let number = self.data_sent[from];
@@ -93,7 +93,7 @@ impl Pipe {
 
     /// Does something with an end, and takes what it sends.
     pub fn with<T>(&mut self, end: usize, work: impl FnOnce(&mut Connection, &mut Output<'_>) -> T) -> T {
-        let mut datagrams = VecDeque::new();
+        let mut datagrams = Outbox::default();
         let connection = self.ends[end].as_mut().expect("the end exists");
         let result = work(connection, &mut Output { now: self.now, datagrams: &mut datagrams });
         self.collect(end, datagrams);
@@ -142,7 +142,7 @@ impl Pipe {
             let index = self.flying.iter().position(|(_, n, ..)| *n == number).unwrap();
             let (_, _, to, segment) = self.flying.remove(index);
             if self.ends[to].is_none() {
-                let mut datagrams = VecDeque::new();
+                let mut datagrams = Outbox::default();
                 let mut output = Output { now: self.now, datagrams: &mut datagrams };
                 self.ends[to] = Some(Connection::accept(&self.settings[to], ends(to), &segment, &mut output));
                 self.collect(to, datagrams);

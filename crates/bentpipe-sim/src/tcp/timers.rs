@@ -15,8 +15,15 @@ impl Connection {
     /// When [`Connection::wake`] must be called at the latest.
     #[must_use]
     pub fn next_wake(&self) -> Option<Instant> {
+        let next = self.next_event();
+        (next != Instant::FAR).then_some(next)
+    }
+
+    /// The same; [`Instant::FAR`]: never.
+    #[inline]
+    pub(crate) fn next_event(&self) -> Instant {
         if self.state == State::Closed {
-            return None;
+            return Instant::FAR;
         }
         let mut next = self.timer.map_or(Instant::FAR, |(_, at)| at);
         let mut earlier = |at: Option<Instant>| next = next.min(at.unwrap_or(Instant::FAR));
@@ -27,7 +34,7 @@ impl Connection {
         if let Some(idle) = self.settings.keep_alive {
             earlier(self.keep_alive_due(idle));
         }
-        (next != Instant::FAR).then_some(next)
+        next
     }
 
     /// Time has come to `now`.

@@ -18,6 +18,8 @@ pub struct ReceiveWindow {
     granted: u64,
     clamp: u64,
     clamp_max: u64,
+    /// Data of a full segment, and of the whole segments in a fixed window.
+    whole: (u64, u64),
     tuning: Tuning,
 }
 
@@ -73,6 +75,7 @@ impl ReceiveWindow {
             granted: settings.receive_window.unwrap_or(65_535).min(buffer / 2),
             clamp: payload(buffer),
             clamp_max: payload(buffer_max),
+            whole: (1, settings.receive_window.unwrap_or(0)),
             tuning: Tuning {
                 space: SPACE_FIRST,
                 mark: 0,
@@ -94,6 +97,9 @@ impl ReceiveWindow {
     /// force; `segment`: data of a full segment. A fixed window is told in whole segments: a sender would fill the rest
     /// of it with one small segment a round trip (RFC 1122 §4.2.3.3).
     pub fn field(&mut self, next: u64, unread: u64, scaled: bool, segment: u64) -> u16 {
+        if self.whole.0 != segment {
+            self.whole = (segment, self.fixed.unwrap_or(0) / segment.max(1) * segment);
+        }
         let window = self.size(unread, segment);
         let shift = if scaled { self.shift } else { 0 };
         self.edge = self.edge.max(next + window.min(65_535 << shift));
@@ -106,6 +112,7 @@ impl ReceiveWindow {
         match self.fixed {
             None => self.granted.min(room),
             Some(limit) if limit < segment => limit.min(room),
+            Some(limit) if limit <= room && self.whole.0 == segment => self.whole.1,
             Some(limit) => limit.min(room) / segment * segment,
         }
     }

@@ -104,7 +104,8 @@ impl HyStart {
 /// Four bursts of offloaded segments at the rate that Linux reckons with in slow start: two windows a round trip.
 fn offload_time(ack: &Ack, window: &Window) -> Duration {
     let segments = window.cwnd.max(ack.in_flight_before);
-    let bytes_per_trip = 2 * u128::from(ack.mss) * u128::from(segments);
-    let time = u128::from(4 * OFFLOAD_BYTES) * u128::from(ack.smoothed_rtt.ns) / bytes_per_trip.max(1);
-    Duration { ns: u64::try_from(time).unwrap_or(u64::MAX) }.min(OFFLOAD_TIME_MAX)
+    let bytes_per_trip = 2 * u64::from(ack.mss) * u64::from(segments);
+    // In 64 bits up to a round trip of 19 hours; beyond, the limit is reached in any case.
+    let time = (4 * OFFLOAD_BYTES).saturating_mul(ack.smoothed_rtt.ns) / bytes_per_trip.max(1);
+    Duration { ns: time }.min(OFFLOAD_TIME_MAX)
 }

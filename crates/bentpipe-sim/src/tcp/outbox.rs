@@ -1,0 +1,109 @@
+//! Datagrams on their way out, in boxes that are used again.
+
+use bentpipe_link::datagram::{Body, Datagram, Payload};
+use std::collections::VecDeque;
+
+/// Datagrams to send, in order; where each was made it stays on its way. The boxes of those that came make room for those
+/// that go.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    waiting: VecDeque<Box<Datagram>>,
+    #[allow(clippy::vec_box)] // the boxes are what is kept
+    spare: Vec<Box<Datagram>>,
+}
+
+/// Boxes that sites hand over at a time when one has too many and another none, the most that a site keeps, and the most
+/// that wait between sites.
+const BATCH: usize = 32;
+const SPARE_MAX: usize = 2 * BATCH;
+const SHARED_MAX: usize = 1024;
+
+impl Outbox {
+    /// Adds one.
+    #[inline]
+    pub fn push(&mut self, datagram: Datagram) {
+        let datagram = match self.spare.pop() {
+            Some(mut spare) => {
+                *spare = datagram;
+                spare
+            }
+            None => Box::new(datagram),
+        };
+        self.waiting.push_back(datagram);
+    }
+
+    /// Takes the oldest.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Box<Datagram>> {
+        self.waiting.pop_front()
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// A datagram that was worked on; its box may serve again.
+    #[inline]
+    pub fn recycle(&mut self, datagram: Box<Datagram>) {
+        // A box that is kept holds nothing else.
+        let bare = matches!(&datagram.body, Body::Tcp(segment)
+            if segment.sack.is_none() && !matches!(segment.payload, Payload::Bytes { .. }));
+        if bare && self.spare.len() < SPARE_MAX {
+            self.spare.push(datagram);
+        }
+    }
+
+    /// Gives boxes to `shared` when there are too many, takes some when there are none.
+    #[inline]
+    #[allow(clippy::vec_box)]
+    pub fn balance(&mut self, shared: &mut Vec<Box<Datagram>>) {
+        if self.spare.len() >= SPARE_MAX {
+            let given = self.spare.drain(BATCH..);
+            shared.extend(given);
+            shared.truncate(SHARED_MAX);
+        } else if self.spare.is_empty() && !shared.is_empty() {
+            let kept = shared.len().saturating_sub(BATCH);
+            self.spare.extend(shared.drain(kept..));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_link::datagram::Segment;
+
+    fn datagram(number: u16) -> Datagram {
+        let segment = Segment { source_port: number, ..Segment::default() };
+        Datagram::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Body::Tcp(segment))
+    }
+
+    #[test]
+    fn boxes_go_round_between_two_sites_and_carry_only_what_was_put_in() {
+        let (mut sender, mut receiver, mut shared) = (Outbox::default(), Outbox::default(), Vec::new());
+        let mut most = 0;
+        for number in 0..10_000 {
+            sender.push(datagram(number));
+            let arrived = sender.pop().unwrap();
+            assert_eq!(*arrived, datagram(number));
+            receiver.recycle(arrived);
+            receiver.balance(&mut shared);
+            sender.balance(&mut shared);
+            most = most.max(sender.spare.len() + receiver.spare.len() + shared.len());
+        }
+        assert!(sender.is_empty() && most <= 2 * SPARE_MAX, "{most} boxes");
+    }
+
+    #[test]
+    fn a_box_that_is_kept_holds_no_data() {
+        let mut outbox = Outbox::default();
+        let segment = Segment { payload: Payload::from_vec(vec![1; 10]), ..Segment::default() };
+        outbox.recycle(Box::new(Datagram { body: Body::Tcp(segment), ..datagram(1) }));
+        assert!(outbox.spare.is_empty());
+        (0..1000).for_each(|_| outbox.recycle(Box::new(datagram(1))));
+        assert_eq!(outbox.spare.len(), SPARE_MAX);
+    }
+}
