@@ -26,7 +26,7 @@ pub(super) fn wire_bits(framing: &Framing, mtu: u64, to: SocketAddr, datagram: &
     let depends_on_content = match framing {
         Framing::AsyncPpp(_) => true,
         Framing::Ppp(ppp) => ppp.bit_stuffing,
-        Framing::None | Framing::Ethernet(_) | Framing::FrameRelay(_) => false,
+        Framing::None | Framing::Ethernet(_) | Framing::FrameRelay(_) | Framing::Aal5(_) => false,
     };
     let packet = if depends_on_content {
         let mut bytes = vec![0x45; (length as usize).saturating_sub(datagram.len())];
