@@ -72,6 +72,9 @@ impl Connection {
                 let mut reply = Vec::new();
                 Reply { outcome: Outcome::Open, may_pack }.put(&mut reply);
                 self.out.put(&reply);
+                if let Some(credit) = self.inbound.first_credit(site) {
+                    self.out.put_credit(credit);
+                }
                 self.set_stage(site, Stage::Relaying)
             }
             Err(error) => {

@@ -6,7 +6,7 @@ mod near;
 
 use super::Site;
 use super::class::Meter;
-use super::frame::{Malformed, code};
+use super::frame::{Credit, Malformed, code};
 use super::inbound::{Fault, Halt, Inbound};
 use super::outbound::{Broken, Outbound};
 use crate::asked::{Asked, Protocol};
@@ -245,8 +245,9 @@ impl Connection {
     /// The other side no longer reads: what comes from it still arrives.
     pub(crate) fn peer_stopped(&mut self, site: &mut Site<'_>) {
         if let (Some(stream), false) = (self.stream, self.out.is_finished()) {
+            // What was said to its end is not what is missed.
+            self.stopped = !self.out.has_ended();
             self.out.reset(site, stream, code::RESET);
-            self.stopped = true;
         }
     }
 
@@ -258,7 +259,7 @@ impl Connection {
             (Stage::Requested, Origin::Caught(_)) if site.shared.config.satellite.dial_up => {
                 let port = self.server.as_ref().map_or(0, Server::port);
                 self.out.forget(site);
-                self.inbound.forget(site);
+                self.inbound.close(site);
                 self.out = Outbound::new(Meter::new(&site.shared.policy, port, self.traffic_class));
                 self.inbound = Inbound::default();
                 self.set_stage(site, Stage::Waiting);
@@ -329,7 +330,7 @@ impl Connection {
     fn leave(&mut self, site: &mut Site<'_>) {
         self.set_stage(site, Stage::Gone);
         self.out.forget(site);
-        self.inbound.forget(site);
+        self.inbound.close(site);
         self.deadline = None;
         (self.out, self.inbound) = (Outbound::new(Meter::new(&site.shared.policy, 0, 0)), Inbound::default());
         self.first = Vec::new();
@@ -381,7 +382,7 @@ impl Connection {
         // What the site has said is read before anything is given to it: a reset that our own bytes bring about then
         // finds its last words, and its end, already taken.
         if !self.stopped && !self.out.is_finished() {
-            match self.out.work(site, socket, stream) {
+            match self.out.work(site, socket, stream, self.inbound.has_announced_end()) {
                 Ok(()) => {}
                 Err(Broken::Socket(_)) => {
                     site.shared.figures.reset += 1;
@@ -391,8 +392,10 @@ impl Connection {
                 Err(Broken::Stream(_)) => self.peer_stopped(site),
             }
         }
-        match self.inbound.work(site, Some(socket), stream) {
-            Ok(Halt::Starved | Halt::Full) => Next::Wait,
+        let halt = self.inbound.work(site, Some(socket), stream);
+        let goes_on = if halt.is_ok() && self.trade(site, stream) { Next::Again } else { Next::Wait };
+        match halt {
+            Ok(Halt::Starved | Halt::Full) => goes_on,
             Ok(Halt::Replied(reply)) => self.replied(site, reply),
             Ok(Halt::Over) if self.stopped => self.start_lingering(site),
             Ok(Halt::Over) if self.out.is_finished() => {
@@ -400,7 +403,7 @@ impl Connection {
                 site.sockets.close(socket);
                 Next::Gone
             }
-            Ok(Halt::Over) => Next::Wait,
+            Ok(Halt::Over) => goes_on,
             Err(Fault::Broken(Broken::Socket(_))) => {
                 site.shared.figures.reset += 1;
                 self.inbound.stop(site, stream, code::RESET);
@@ -419,6 +422,35 @@ impl Connection {
                 Next::Gone
             }
         }
+    }
+
+    /// Takes and gives credit; whether the way out may go on that could not before.
+    fn trade(&mut self, site: &mut Site<'_>, stream: StreamId) -> bool {
+        let news = self.inbound.take_news();
+        self.out.grant(news.granted);
+        if news.asked_back && self.out.is_clear() {
+            self.out.return_credit();
+        }
+        // One credit at a time: what is due while the link is full goes with the next.
+        if self.out.is_clear()
+            && let Some(credit) = self.inbound.credit_due(site)
+        {
+            self.out.put_credit(credit);
+        }
+        // An error is seen by whoever sends next.
+        let _ = self.out.flush(site, stream);
+        (news.granted > 0 || news.ended) && !self.out.is_finished()
+    }
+
+    /// Asks the other side for credit that it has not used for long.
+    pub(crate) fn ask_back(&mut self, site: &mut Site<'_>) -> bool {
+        let (Stage::Relaying, Some(stream)) = (&self.stage, self.stream) else { return false };
+        if !self.out.is_clear() || !self.inbound.asks_back(site) {
+            return false;
+        }
+        self.out.put_credit(Credit::Ask);
+        let _ = self.out.flush(site, stream);
+        true
     }
 
     fn flush(&mut self, site: &mut Site<'_>) -> Next {

@@ -93,6 +93,9 @@ impl Connection {
         let mut frame = Vec::with_capacity(48);
         opening.put(&mut frame);
         self.out.put(&frame);
+        if let Some(credit) = self.inbound.first_credit(site) {
+            self.out.put_credit(credit);
+        }
         self.out.put_data(&std::mem::take(&mut self.first));
         match site.shared.config.open {
             Open::Answered => self.set_stage(site, Stage::Requested),
@@ -187,6 +190,9 @@ impl Connection {
         let Some(socket) = self.socket else { return Next::Gone };
         if let Some(stream) = self.stream {
             let _ = self.out.flush(site, stream);
+            if let Err(Fault::Malformed(what)) = self.inbound.drain(site, stream) {
+                return self.malformed(site, what);
+            }
         }
         match site.sockets.connection(socket) {
             Ok(Handshake::Opening) => Next::Wait,
