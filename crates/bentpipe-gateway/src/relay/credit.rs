@@ -135,7 +135,8 @@ impl Grant {
         self.active = now;
         let full = (TRIPS * trip).max(BASE);
         self.window = full.min(BASE + budget.for_new());
-        budget.short |= self.window < full;
+        // What is left is kept for those that drain; it is scarce once they have taken half of it.
+        budget.short |= self.window < full && budget.free() < budget.most / 4;
         self.give(self.window - BASE, budget)
     }
 
@@ -154,7 +155,8 @@ impl Grant {
         if want < self.window / PIECE {
             return None;
         }
-        let may = want.min(budget.free().max(BASE.saturating_sub(outstanding)));
+        // Never all that is left: whoever comes next has something to grow into.
+        let may = want.min((budget.free() / 2).max(BASE.saturating_sub(outstanding)));
         if may < want {
             budget.short = true;
             self.window = BASE.max(outstanding + may);
@@ -379,7 +381,7 @@ mod tests {
                 }
                 prop_assert_eq!(grants[i].granted - grants[i].used, credit[i]);
                 prop_assert!(grants[i].granted - grants[i].consumed <= (TRIPS * trip).max(BASE));
-                prop_assert!(budget.reserved() <= budget.most.max(0), "{} of {}", budget.reserved(), budget.most);
+                prop_assert!(budget.reserved() <= budget.most, "{} of {}", budget.reserved(), budget.most);
             }
             for (grant, credit) in grants.iter_mut().zip(credit) {
                 prop_assert!(grant.note_used(credit as usize + 1).is_err());
