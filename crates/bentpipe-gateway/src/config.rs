@@ -15,14 +15,13 @@ pub enum Open {
     Early,
 }
 
-/// What becomes of new connections while the other gateway cannot be reached. Clients of the proxies are told that the
-/// gateway cannot connect them, either way.
+/// What becomes of new connections while the other gateway cannot be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fail {
-    /// They pass the gateway by, unaccelerated.
+    /// They pass the gateway by, unaccelerated; clients of the proxies are connected from this side.
     #[default]
     Open,
-    /// They are refused at once.
+    /// They are refused at once; clients of the proxies are told that the gateway cannot connect them.
     Closed,
 }
 

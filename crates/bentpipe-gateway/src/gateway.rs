@@ -267,17 +267,19 @@ impl Gateway {
     /// Does `work` with a connection and keeps the tables in step with what it came to.
     fn with(&mut self, sockets: &mut dyn Sockets, key: Key, work: impl FnOnce(&mut Connection, &mut Site<'_>)) {
         let Some(connection) = self.connections.get_mut(&key) else { return };
-        let before = (connection.socket(), connection.stream(), connection.deadline());
+        let before = (connection.socket(), connection.stream(), connection.deadline(), connection.other_socket());
         let mut site = Site { now: self.now, sockets, satellite: &mut *self.satellite, shared: &mut self.shared };
         work(connection, &mut site);
-        let after = (connection.socket(), connection.stream(), connection.deadline());
+        let after = (connection.socket(), connection.stream(), connection.deadline(), connection.other_socket());
         let (gone, pending) = (connection.is_gone(), connection.is_pending());
-        if before.0 != after.0 || gone {
-            if let Some(socket) = before.0 {
-                self.by_socket.remove(&socket);
-            }
-            if let (Some(socket), false) = (after.0, gone) {
-                self.by_socket.insert(socket, key);
+        for (before, after) in [(before.0, after.0), (before.3, after.3)] {
+            if before != after || gone {
+                if let Some(socket) = before {
+                    self.by_socket.remove(&socket);
+                }
+                if let (Some(socket), false) = (after, gone) {
+                    self.by_socket.insert(socket, key);
+                }
             }
         }
         if before.1 != after.1 || gone {

@@ -6,6 +6,7 @@
 pub(crate) mod class;
 pub(crate) mod connection;
 pub(crate) mod credit;
+pub(crate) mod direct;
 pub(crate) mod frame;
 pub(crate) mod inbound;
 pub(crate) mod outbound;

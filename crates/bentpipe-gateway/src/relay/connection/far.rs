@@ -102,7 +102,7 @@ impl Connection {
 }
 
 /// Starts the connection that the other gateway asks for, in the client's name where that is possible.
-fn start(site: &mut Site<'_>, opening: &Opening) -> Result<SocketId, SocketError> {
+pub(super) fn start(site: &mut Site<'_>, opening: &Opening) -> Result<SocketId, SocketError> {
     let capture = site.sockets.capture().ok_or(SocketError::Unreachable)?;
     match &opening.server {
         Server::Name(name, port) => capture.connect_to_name(name, *port, opening.traffic_class),
@@ -122,14 +122,14 @@ fn start(site: &mut Site<'_>, opening: &Opening) -> Result<SocketId, SocketError
 }
 
 /// Whether the other gateway may have this one connect there.
-fn may_connect(to: IpAddr, loopback: bool) -> bool {
+pub(super) fn may_connect(to: IpAddr, loopback: bool) -> bool {
     let to = to.to_canonical();
     let broadcast = to == IpAddr::from([255; 4]);
     !to.is_unspecified() && !to.is_multicast() && !broadcast && (loopback || !to.is_loopback())
 }
 
 /// What the other side is told of a failed attempt.
-fn outcome(error: SocketError) -> Outcome {
+pub(super) fn outcome(error: SocketError) -> Outcome {
     match error {
         SocketError::Refused | SocketError::Reset => Outcome::Refused,
         SocketError::TimedOut => Outcome::TimedOut,

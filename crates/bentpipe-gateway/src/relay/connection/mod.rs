@@ -1,11 +1,13 @@
 //! One relayed connection, from the request to its end: [`near`] is how it begins where the client is, [`far`] where the
-//! server is; the rest is the same on both sides.
+//! server is, [`beside`] past the pair; the rest is the same on both sides.
 
+mod beside;
 mod far;
 mod near;
 
 use super::Site;
 use super::class::Meter;
+use super::direct::Direct;
 use super::frame::{Credit, Malformed, code};
 use super::inbound::{Fault, Halt, Inbound};
 use super::outbound::{Broken, Outbound};
@@ -52,6 +54,10 @@ enum Stage {
     Relaying,
     /// The socket is gone; what was to be sent to the other gateway still goes out.
     Flushing,
+    /// Past the pair: the server's handshake is under way.
+    Dialing(Direct),
+    /// Past the pair: data flow.
+    Beside(Direct),
     /// A proxy's client is told why it is not connected.
     Telling,
     /// The client has been sent everything and must not send more; where the server reset it, it is reset too once it has
@@ -195,6 +201,8 @@ impl Connection {
                 Stage::Accepting => self.accept(site),
                 Stage::Relaying => self.relay(site),
                 Stage::Flushing => self.flush(site),
+                Stage::Dialing(_) => self.await_server(site),
+                Stage::Beside(_) => self.pass(site),
                 Stage::Telling => self.tell(site),
                 Stage::Lingering => self.linger(site),
                 Stage::Gone => Next::Gone,
@@ -222,6 +230,11 @@ impl Connection {
             Stage::Waiting | Stage::Requested => self.not_opened(site, Outcome::TimedOut),
             Stage::Hearing => self.break_off(site, code::GIVEN_UP),
             Stage::Connecting => self.refuse_peer(site, Outcome::TimedOut),
+            Stage::Dialing(_) => {
+                if let Origin::Asked(protocol) = self.origin {
+                    self.not_dialed(site, protocol, Outcome::TimedOut);
+                }
+            }
             Stage::Lingering if site.now >= self.lingers_until => self.abort(site),
             Stage::Telling => self.abort(site),
             _ => {}
@@ -271,6 +284,7 @@ impl Connection {
         match self.stage {
             Stage::Requested => self.fail(site),
             Stage::Asking(_) | Stage::Waiting | Stage::Telling | Stage::Lingering | Stage::Gone => {}
+            Stage::Dialing(_) | Stage::Beside(_) => {}
             Stage::Accepting | Stage::Relaying | Stage::Hearing | Stage::Connecting | Stage::Flushing => {
                 site.shared.figures.lost += u64::from(matches!(self.stage, Stage::Accepting | Stage::Relaying));
                 self.abort(site);
@@ -301,20 +315,29 @@ impl Connection {
                 }
                 self.leave(site);
             }
-            Origin::Asked(protocol) => {
-                site.shared.figures.turned_away += 1;
-                self.tell_outcome(site, protocol, Outcome::Busy);
-            }
+            Origin::Asked(protocol) => match site.shared.config.fail {
+                Fail::Open => self.dial(site, protocol),
+                Fail::Closed => self.turn_away(site, protocol),
+            },
             Origin::Peer => {}
         }
     }
 
     /// Ends it at once with resets on both sides.
     pub(crate) fn end(&mut self, site: &mut Site<'_>) {
-        match self.stage {
-            Stage::Waiting | Stage::Requested => self.fail(site),
+        match (&self.stage, self.origin) {
+            (Stage::Waiting | Stage::Requested, Origin::Asked(protocol)) => {
+                self.give_up_stream(site, code::ENDING);
+                self.turn_away(site, protocol);
+            }
+            (Stage::Waiting | Stage::Requested, _) => self.fail(site),
             _ => self.break_off(site, code::ENDING),
         }
+    }
+
+    fn turn_away(&mut self, site: &mut Site<'_>, protocol: Protocol) {
+        site.shared.figures.turned_away += 1;
+        self.tell_outcome(site, protocol, Outcome::Busy);
     }
 
     fn set_stage(&mut self, site: &mut Site<'_>, stage: Stage) -> Next {
@@ -338,15 +361,19 @@ impl Connection {
     }
 
     fn count_memory(&mut self, site: &mut Site<'_>) {
-        let asking = if let Stage::Asking(asked) = &self.stage { asked.held() } else { 0 };
+        let asking = match &self.stage {
+            Stage::Asking(asked) => asked.held(),
+            Stage::Dialing(direct) | Stage::Beside(direct) => direct.held(),
+            _ => 0,
+        };
         let held = (self.out.held() + self.inbound.held() + self.first.capacity() + asking) as u64;
         site.shared.figures.memory_held = site.shared.figures.memory_held + held - self.held;
         self.held = held;
     }
 
-    /// Resets the socket, if there is one, and leaves.
+    /// Resets the sockets, if there are any, and leaves.
     fn abort(&mut self, site: &mut Site<'_>) {
-        if let Some(socket) = self.socket {
+        for socket in [self.socket, self.other_socket()].into_iter().flatten() {
             site.sockets.abort(socket);
         }
         self.leave(site);

@@ -96,7 +96,8 @@ impl Connection {
         if let Some(credit) = self.inbound.first_credit(site) {
             self.out.put_credit(credit);
         }
-        self.out.put_data(&std::mem::take(&mut self.first));
+        // Kept until there is an answer: should the pair be lost, they may go another way.
+        self.out.put_data(&self.first);
         match site.shared.config.open {
             Open::Answered => self.set_stage(site, Stage::Requested),
             Open::Early => {
@@ -168,6 +169,7 @@ impl Connection {
     /// Answers the client.
     pub(super) fn answer(&mut self, site: &mut Site<'_>) -> Next {
         self.deadline = None;
+        self.first = Vec::new();
         match self.origin {
             Origin::Caught(request) => match site.sockets.capture().map(|capture| capture.answer(request)) {
                 Some(Ok(socket)) => {
@@ -203,17 +205,7 @@ impl Connection {
 
     /// The request does not become a connection.
     pub(super) fn not_opened(&mut self, site: &mut Site<'_>, outcome: Outcome) {
-        let figures = &mut site.shared.figures;
-        match outcome {
-            Outcome::Refused => figures.refused += 1,
-            Outcome::Unreachable => figures.unreachable += 1,
-            Outcome::TimedOut => figures.timed_out += 1,
-            Outcome::Denied => figures.denied += 1,
-            Outcome::Busy | Outcome::Open => figures.over_limit += 1,
-        }
-        if let Some(server) = self.server.clone() {
-            site.shared.notices.say(Notice::NotOpened { client: self.client, server, outcome });
-        }
+        self.count(site, outcome);
         self.give_up_stream(site, code::GIVEN_UP);
         match (self.origin, self.is_pending()) {
             (Origin::Caught(request), true) => {
@@ -232,6 +224,27 @@ impl Connection {
             // Answered early: all that is left is a reset.
             _ => self.abort(site),
         }
+    }
+
+    /// A request that does not become a connection, for figures and log.
+    fn count(&self, site: &mut Site<'_>, outcome: Outcome) {
+        let figures = &mut site.shared.figures;
+        match outcome {
+            Outcome::Refused => figures.refused += 1,
+            Outcome::Unreachable => figures.unreachable += 1,
+            Outcome::TimedOut => figures.timed_out += 1,
+            Outcome::Denied => figures.denied += 1,
+            Outcome::Busy | Outcome::Open => figures.over_limit += 1,
+        }
+        if let Some(server) = self.server.clone() {
+            site.shared.notices.say(Notice::NotOpened { client: self.client, server, outcome });
+        }
+    }
+
+    /// Counts it and tells a proxy's client.
+    pub(super) fn count_outcome(&mut self, site: &mut Site<'_>, protocol: Protocol, outcome: Outcome) {
+        self.count(site, outcome);
+        self.tell_outcome(site, protocol, outcome);
     }
 
     pub(super) fn tell_outcome(&mut self, site: &mut Site<'_>, protocol: Protocol, outcome: Outcome) {
