@@ -140,20 +140,26 @@ impl Grant {
         self.give(self.window - BASE, budget)
     }
 
-    /// Credit that is due, in units. `resting`: what has arrived waits for the site.
-    pub(crate) fn renew(&mut self, trip: u64, resting: bool, budget: &mut Budget) -> Option<u32> {
-        if self.ended || resting {
+    /// Credit that is due, in units. `waits`: of what has arrived, what the site has no room for.
+    pub(crate) fn renew(&mut self, trip: u64, waits: u64, budget: &mut Budget) -> Option<u32> {
+        if self.ended {
             return None;
         }
         let full = (TRIPS * trip).max(BASE);
-        if self.consumed - self.grown >= self.window && self.window < full {
+        if self.consumed - self.grown >= self.window && self.window < full && waits == 0 {
             self.window = full.min(self.window * GROWTH);
             self.grown = self.consumed;
         }
         let outstanding = self.granted - self.consumed;
-        let want = self.window.saturating_sub(outstanding);
+        let mut want = self.window.saturating_sub(outstanding);
         if want < self.window / PIECE {
             return None;
+        }
+        if waits > self.window / 2 && budget.free() < budget.most / 4 {
+            // A reader slower than the link needs less, and others need it more.
+            self.window = BASE.max(self.window / 2);
+            self.grown = self.consumed;
+            want = self.window.saturating_sub(outstanding);
         }
         // Never all that is left: whoever comes next has something to grow into.
         let may = want.min((budget.free() / 2).max(BASE.saturating_sub(outstanding)));
@@ -249,10 +255,6 @@ impl Backlog {
     /// Most bytes of a piece.
     const PIECE: usize = 64 << 10;
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
     /// Memory in use.
     pub(crate) fn held(&self) -> usize {
         self.held
@@ -344,7 +346,7 @@ mod tests {
             }
             while backlog.take(&mut taken, 7_001) > 0 {}
             prop_assert!(given == taken);
-            prop_assert_eq!((backlog.held(), backlog.is_empty()), (0, true));
+            prop_assert_eq!((backlog.held(), backlog.pieces.is_empty()), (0, true));
         }
 
         #[test]
@@ -370,8 +372,8 @@ mod tests {
                         grant.account(&mut budget);
                     }
                     2 => {
-                        let resting = grant.used > grant.consumed;
-                        credit[i] += u64::from(grant.renew(trip, resting, &mut budget).unwrap_or(0)) * UNIT;
+                        let waits = grant.used - grant.consumed;
+                        credit[i] += u64::from(grant.renew(trip, waits, &mut budget).unwrap_or(0)) * UNIT;
                     }
                     _ => {
                         let back = credit[i].saturating_sub(BASE).min(amount);
@@ -400,13 +402,19 @@ mod tests {
         while grant.window < TRIPS * trip {
             grant.note_used(credit as usize).unwrap();
             grant.note_consumed(Instant::ZERO, credit as usize);
-            credit = u64::from(grant.renew(trip, false, &mut budget).unwrap()) * UNIT;
+            credit = u64::from(grant.renew(trip, 0, &mut budget).unwrap()) * UNIT;
             trips += 1;
         }
         assert_eq!(trips, 3);
-        let mut resting = Grant::default();
-        resting.note_used(BASE as usize).unwrap();
-        resting.note_consumed(Instant::ZERO, 30_000);
-        assert_eq!(resting.renew(trip, true, &mut budget), None);
+        // A slow one keeps its window, and gives half of it back where memory is short.
+        let mut slow = Grant::default();
+        slow.note_used(BASE as usize).unwrap();
+        slow.note_consumed(Instant::ZERO, BASE as usize);
+        assert_eq!(slow.renew(trip, 1, &mut budget), Some(64));
+        let mut scarce = Budget { most: 16 << 20, reserved: 15 << 20, short: false };
+        slow.window = 1 << 20;
+        slow.consumed += BASE / 2;
+        assert_eq!(slow.renew(trip, 600_000, &mut scarce), Some(480));
+        assert_eq!(slow.window, 512 << 10);
     }
 }

@@ -119,9 +119,9 @@ impl Inbound {
     /// Credit that is due to the other side.
     pub(crate) fn credit_due(&mut self, site: &mut Site<'_>) -> Option<Credit> {
         self.grant.account(&mut site.shared.budget);
-        let resting = !self.backlog.is_empty();
+        let waits = self.backlog.held() as u64;
         let trip = site.satellite.round_trip_bytes();
-        self.grant.renew(trip, resting, &mut site.shared.budget).map(Credit::Grant)
+        self.grant.renew(trip, waits, &mut site.shared.budget).map(Credit::Grant)
     }
 
     /// Whether the other side is to be asked for credit that it has not used for long.

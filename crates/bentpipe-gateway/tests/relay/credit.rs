@@ -183,3 +183,23 @@ fn a_half_closed_connection_still_gives_credit() {
         assert_eq!((gateway.figures().ended, gateway.figures().memory_held), (1, 0));
     }
 }
+
+#[test]
+fn a_reader_a_little_slower_than_the_link_gets_what_it_can_take() {
+    let mut world = World::quic(9, 0.0, incompressible);
+    world.run_ms(3_000);
+    let (client, server) = connect(&mut world, false);
+    let data = noise(1, 12_000_000);
+    let (mut sent, mut got, start) = (0, Vec::new(), world.now);
+    while got.len() < data.len() {
+        sent += world.sites[FAR].host_send(server, &data[sent..]);
+        world.run_ms(10);
+        // 8.5 Mbit/s of 10.
+        got.extend(world.sites[NEAR].host_receive(client, 10_625));
+        assert!(world.now.as_secs_f64() < 60.0);
+    }
+    assert!(got == data);
+    let time = world.now.since(start).as_secs_f64();
+    println!("{time:.2} s, at best 11.3");
+    assert!(time < 11.9, "{time}");
+}
