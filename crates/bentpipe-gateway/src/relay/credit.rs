@@ -44,10 +44,11 @@ impl Budget {
         self.most.saturating_sub(self.reserved)
     }
 
-    /// For a new connection: half of what is left of the half that is for new ones. The other half is for those that have
-    /// shown that they drain.
-    fn for_new(&self) -> u64 {
-        (self.most / 2).saturating_sub(self.reserved) / 2
+    /// For a new connection that could use `full`: that, or half of what is left, of the half that is for new ones. The
+    /// other half is for those that have shown that they drain.
+    fn for_new(&self, full: u64) -> u64 {
+        let left = (self.most / 2).saturating_sub(self.reserved);
+        if left >= full { full } else { left / 2 }
     }
 
     #[cfg(test)]
@@ -134,7 +135,7 @@ impl Grant {
     pub(crate) fn open(&mut self, now: Instant, trip: u64, budget: &mut Budget) -> Option<u32> {
         self.active = now;
         let full = (TRIPS * trip).max(BASE);
-        self.window = full.min(BASE + budget.for_new());
+        self.window = full.min(BASE + budget.for_new(full));
         // What is left is kept for those that drain; it is scarce once they have taken half of it.
         budget.short |= self.window < full && budget.free() < budget.most / 4;
         self.give(self.window - BASE, budget)

@@ -108,12 +108,12 @@ fn credit_is_no_limit_on_a_fast_link_that_loses_packets() {
         site.buffer = 4 << 20;
     }
     let ends = connect(&mut world, true);
-    let file = noise(1, 50_000_000);
+    let file = noise(1, 100_000_000);
     let time = fetch(&mut world, ends, &file);
     let sent = world.gateways[NEAR].figures().satellite.link_bytes_sent;
-    println!("50 MB in {time:.2} s; {sent} bytes on the return link");
-    // 1.67 s of sending, half a round trip, and up to three for what was lost last, and again.
-    assert!(time < 4.0, "{time}");
+    println!("100 MB in {time:.2} s; {sent} bytes on the return link");
+    // 3.36 s of sending, half a round trip, and what was lost last: a window of twice the size gives the same.
+    assert!(time < 4.8, "{time}");
     assert!(world.gateways[NEAR].figures().connected);
 }
 
@@ -128,7 +128,7 @@ fn undeclared_loss_while_a_reader_rests_on_a_fast_link_is_borne() {
     world.run_ms(3_000);
     world.sites[FAR].buffer = 4 << 20;
     let ends = connect(&mut world, true);
-    let data = noise(1, 90_000_000);
+    let data = noise(1, 100_000_000);
     let mut sent = 0;
     for _ in 0..1500 {
         sent += world.sites[FAR].host_send(ends.1, &data[sent..]);
@@ -136,7 +136,7 @@ fn undeclared_loss_while_a_reader_rests_on_a_fast_link_is_borne() {
     }
     let held = world.gateways[NEAR].figures().memory_held;
     println!("{sent} bytes sent, {held} wait");
-    assert!(held > 40_000_000 && world.gateways[NEAR].figures().connected);
+    assert!(held > 70_000_000 && world.gateways[NEAR].figures().connected);
     let mut got = world.sites[NEAR].host_receive(ends.0, usize::MAX);
     world.sites[NEAR].buffer = 4 << 20;
     while got.len() < data.len() {
