@@ -77,7 +77,7 @@ impl Kind {
             Kind::Packed => 2..=PACKED_MAX,
             Kind::Urgent | Kind::Reply => 1..=1,
             Kind::End | Kind::Plain => 0..=0,
-            Kind::Opening => 9..=Opening::LENGTH_MAX,
+            Kind::Opening => Opening::LENGTH_MIN..=Opening::LENGTH_MAX,
             Kind::Credit => 1..=HEADER_MAX,
         }
     }
@@ -190,6 +190,8 @@ const CLIENT_V6: u8 = 8;
 const MAY_PACK: u8 = 16;
 
 impl Opening {
+    /// Version, flags and traffic class; a name of one letter and a port.
+    const LENGTH_MIN: usize = 3 + 1 + 1 + 2;
     /// Version, flags and traffic class; a name; a client's IPv6 address and port.
     const LENGTH_MAX: usize = 3 + 1 + NAME_MAX + 2 + 18;
 
@@ -375,6 +377,16 @@ mod tests {
                 prop_assert_eq!(again[1], bytes[0]);
             }
         }
+    }
+
+    #[test]
+    fn a_name_may_be_one_letter() {
+        let server = Server::Name("a".to_owned(), 80);
+        let opening = Opening { client: None, server, traffic_class: 0, may_pack: false };
+        let mut bytes = Vec::new();
+        opening.put(&mut bytes);
+        let (_, length, own) = take_header(&bytes).unwrap().unwrap();
+        assert_eq!(Opening::take(&bytes[own..own + length]).unwrap(), opening);
     }
 
     #[test]
