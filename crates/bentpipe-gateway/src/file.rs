@@ -50,6 +50,8 @@ pub struct GatewayFile {
     pub peer_key: String,
     /// The gateway itself; its side and the hub's address are in `gateway.satellite.side`.
     pub gateway: GatewayConfig,
+    /// The rate of the direction in which this side receives, as the link says it: what credit and windows are sized for.
+    pub incoming: Option<BitRate>,
     /// What is captured; `None`: nothing, the gateway is only asked.
     pub capture: Option<CaptureRules>,
     /// Where the SOCKS5 listener is bound, if there is one.
@@ -231,6 +233,8 @@ impl FileText {
         }
         let link = link(self.link).map_err(|problem| problem.under("link"))?;
         let mut satellite = SatelliteConfig::of_link(&link, side);
+        let other = if role == Role::Hub { Side::Terminal(listen) } else { Side::Hub };
+        let incoming = SatelliteConfig::of_link(&link, other).rate;
         match self.rate.as_deref() {
             None => {}
             Some("measured") => satellite.rate = None,
@@ -294,6 +298,7 @@ impl FileText {
             key: self.key,
             peer_key: self.peer_key.trim().to_owned(),
             gateway,
+            incoming,
             capture,
             socks,
             connect,
@@ -511,6 +516,20 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
         assert_eq!((file.listen.port(), file.gateway.local_port), (4433, 4433));
         assert_eq!(file.gateway.satellite.rate, None);
         assert_eq!(file.capture, None);
+    }
+
+    #[test]
+    fn each_side_knows_both_directions() {
+        let common = "key = \"k\"\npeer_key = \"abc\"\n";
+        let link = "[link]\none_way_delay = \"300 ms\"\n[link.forward]\nrate = \"250 Mbit/s\"\n\
+                    [link.return]\nrate = \"3 Mbit/s\"\n";
+        let rates = |role, more: &str| {
+            let file = GatewayFile::parse(role, "t.toml", &format!("{common}{more}{link}")).unwrap();
+            [file.gateway.satellite.rate, file.incoming].map(|rate| rate.map(|rate| rate.bps))
+        };
+        assert_eq!(rates(Role::Hub, ""), [Some(250_000_000), Some(3_000_000)]);
+        let terminal = "hub = \"203.0.113.5:4433\"\nsocks = \"127.0.0.1:1080\"\n";
+        assert_eq!(rates(Role::Terminal, terminal), [Some(3_000_000), Some(250_000_000)]);
     }
 
     #[test]

@@ -22,6 +22,10 @@ const BESIDE_EVERY: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(1);
 /// When a port that could not be opened is tried again.
 const REOPEN: Duration = Duration::from_secs(1);
+/// How often idle connections are asked for credit, while others want some: every one is looked at.
+const ASK_BACK_EVERY: Duration = Duration::from_millis(200);
+/// How many at a time.
+const ASK_BACK_MAX: usize = 256;
 /// Datagrams read before other work has its turn.
 const BATCH: usize = 64;
 /// Rounds of one poll; what is left waits for the next, which is due at once.
@@ -54,6 +58,7 @@ pub struct Gateway {
     new_rate: Option<Option<BitRate>>,
     ending: Ending,
     limited: bool,
+    asks_back_from: Instant,
     /// When the last poll was, and whether it left work behind.
     now: Instant,
     again: bool,
@@ -133,6 +138,7 @@ impl Gateway {
             new_rate: None,
             ending: Ending::No,
             limited: false,
+            asks_back_from: Instant::ZERO,
             now: Instant::ZERO,
             again: true,
         }
@@ -261,17 +267,19 @@ impl Gateway {
     /// Does `work` with a connection and keeps the tables in step with what it came to.
     fn with(&mut self, sockets: &mut dyn Sockets, key: Key, work: impl FnOnce(&mut Connection, &mut Site<'_>)) {
         let Some(connection) = self.connections.get_mut(&key) else { return };
-        let before = (connection.socket(), connection.stream(), connection.deadline());
+        let before = (connection.socket(), connection.stream(), connection.deadline(), connection.other_socket());
         let mut site = Site { now: self.now, sockets, satellite: &mut *self.satellite, shared: &mut self.shared };
         work(connection, &mut site);
-        let after = (connection.socket(), connection.stream(), connection.deadline());
+        let after = (connection.socket(), connection.stream(), connection.deadline(), connection.other_socket());
         let (gone, pending) = (connection.is_gone(), connection.is_pending());
-        if before.0 != after.0 || gone {
-            if let Some(socket) = before.0 {
-                self.by_socket.remove(&socket);
-            }
-            if let (Some(socket), false) = (after.0, gone) {
-                self.by_socket.insert(socket, key);
+        for (before, after) in [(before.0, after.0), (before.3, after.3)] {
+            if before != after || gone {
+                if let Some(socket) = before {
+                    self.by_socket.remove(&socket);
+                }
+                if let (Some(socket), false) = (after, gone) {
+                    self.by_socket.insert(socket, key);
+                }
             }
         }
         if before.1 != after.1 || gone {
@@ -480,6 +488,21 @@ impl Gateway {
         let reach = self.reach();
         for key in std::mem::take(&mut self.ready) {
             self.with(sockets, key, |connection, site| connection.work(site, reach));
+        }
+        if self.shared.budget.take_short() && self.now >= self.asks_back_from {
+            self.ask_back(sockets);
+        }
+    }
+
+    /// Asks for credit that idle connections hold, for those that want it.
+    fn ask_back(&mut self, sockets: &mut dyn Sockets) {
+        self.asks_back_from = self.now + ASK_BACK_EVERY;
+        let mut asked = 0;
+        for key in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.with(sockets, key, |connection, site| asked += usize::from(connection.ask_back(site)));
+            if asked == ASK_BACK_MAX {
+                break;
+            }
         }
     }
 

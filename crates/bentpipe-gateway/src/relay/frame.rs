@@ -12,6 +12,7 @@
 //! | 4 opening | the first frame of whoever opened the stream: [`Opening`] |
 //! | 5 reply | the first frame of the other: [`Reply`] |
 //! | 6 plain | nothing: no more packed frames will come, the receiver may forget its context |
+//! | 7 credit | [`Credit`] for the other direction; may come anywhere after the first frame, after the end too |
 
 use crate::notice::{Outcome, Server};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -57,10 +58,17 @@ pub(crate) enum Kind {
     Opening,
     Reply,
     Plain,
+    Credit,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [Kind::Data, Kind::Packed, Kind::Urgent, Kind::End, Kind::Opening, Kind::Reply, Kind::Plain];
+    const ALL: [Kind; 8] =
+        [Kind::Data, Kind::Packed, Kind::Urgent, Kind::End, Kind::Opening, Kind::Reply, Kind::Plain, Kind::Credit];
+
+    /// Whether it needs credit.
+    pub(crate) fn costs(self) -> bool {
+        matches!(self, Kind::Data | Kind::Packed | Kind::Urgent)
+    }
 
     /// Lengths that a payload may have.
     fn lengths(self) -> std::ops::RangeInclusive<usize> {
@@ -69,7 +77,8 @@ impl Kind {
             Kind::Packed => 2..=PACKED_MAX,
             Kind::Urgent | Kind::Reply => 1..=1,
             Kind::End | Kind::Plain => 0..=0,
-            Kind::Opening => Opening::LENGTH_LEAST..=Opening::LENGTH_MAX,
+            Kind::Opening => Opening::LENGTH_MIN..=Opening::LENGTH_MAX,
+            Kind::Credit => 1..=HEADER_MAX,
         }
     }
 }
@@ -116,6 +125,51 @@ pub(crate) fn take_header(from: &[u8]) -> Result<Option<(Kind, usize, usize)>, M
     Ok(Some((kind, length, own)))
 }
 
+/// Bytes of a unit of credit.
+pub(crate) const UNIT: u64 = 1024;
+
+/// Credit for the direction against the one this frame goes in: a varint `units << 2 | which`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Credit {
+    /// 0: so many units more may be sent.
+    Grant(u32),
+    /// 1: so many units of what this frame's sender was granted will not be used.
+    Return(u32),
+    /// 2, and no units: what is not needed is to be returned.
+    Ask,
+}
+
+impl Credit {
+    /// Most units of one frame.
+    pub(crate) const MOST: u32 = (1 << (7 * HEADER_MAX - 2)) - 1;
+
+    /// Appends the frame.
+    pub(crate) fn put(self, into: &mut Vec<u8>) {
+        let mut payload = Vec::with_capacity(HEADER_MAX);
+        let value = match self {
+            Credit::Grant(units) => units.min(Credit::MOST) << 2,
+            Credit::Return(units) => units.min(Credit::MOST) << 2 | 1,
+            Credit::Ask => 2,
+        };
+        put_varint(value, &mut payload);
+        put_header(Kind::Credit, payload.len(), into);
+        into.extend_from_slice(&payload);
+    }
+
+    /// Reads the payload of the frame.
+    pub(crate) fn take(payload: &[u8]) -> Result<Credit, Malformed> {
+        match take_varint(payload)? {
+            Some((value, length)) if length == payload.len() => match (value & 3, value >> 2) {
+                (0, units) if units > 0 => Ok(Credit::Grant(units)),
+                (1, units) if units > 0 => Ok(Credit::Return(units)),
+                (2, 0) => Ok(Credit::Ask),
+                _ => Err(Malformed("an unknown credit")),
+            },
+            _ => Err(Malformed("a credit of the wrong length")),
+        }
+    }
+}
+
 /// What the side that caught a request says of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
@@ -136,10 +190,10 @@ const CLIENT_V6: u8 = 8;
 const MAY_PACK: u8 = 16;
 
 impl Opening {
+    /// Version, flags and traffic class; a name of one letter and a port.
+    const LENGTH_MIN: usize = 3 + 1 + 1 + 2;
     /// Version, flags and traffic class; a name; a client's IPv6 address and port.
     const LENGTH_MAX: usize = 3 + 1 + NAME_MAX + 2 + 18;
-    /// The same with a name of one letter and no client.
-    const LENGTH_LEAST: usize = 3 + 1 + 1 + 2;
 
     /// Appends the frame.
     pub(crate) fn put(&self, into: &mut Vec<u8>) {
@@ -288,7 +342,7 @@ mod tests {
         let mut bytes = Vec::new();
         opening.put(&mut bytes);
         let (kind, length, own) = take_header(&bytes).unwrap().unwrap();
-        assert_eq!((kind, length), (Kind::Opening, Opening::LENGTH_LEAST));
+        assert_eq!((kind, length), (Kind::Opening, Opening::LENGTH_MIN));
         assert_eq!(Opening::take(&bytes[own..]).unwrap(), opening);
     }
 
@@ -323,12 +377,27 @@ mod tests {
                 prop_assert_eq!(&again[own..], &bytes[..]);
                 prop_assert_eq!(length, bytes.len());
             }
+            if let Ok(credit) = Credit::take(&bytes[..bytes.len().min(3)]) {
+                let mut again = Vec::new();
+                credit.put(&mut again);
+                prop_assert_eq!(&again[1..], &bytes[..bytes.len().min(3)]);
+            }
             if let Some(Ok(reply)) = bytes.first().map(|byte| Reply::take(*byte)) {
                 let mut again = Vec::new();
                 reply.put(&mut again);
                 prop_assert_eq!(again[1], bytes[0]);
             }
         }
+    }
+
+    #[test]
+    fn a_name_may_be_one_letter() {
+        let server = Server::Name("a".to_owned(), 80);
+        let opening = Opening { client: None, server, traffic_class: 0, may_pack: false };
+        let mut bytes = Vec::new();
+        opening.put(&mut bytes);
+        let (_, length, own) = take_header(&bytes).unwrap().unwrap();
+        assert_eq!(Opening::take(&bytes[own..own + length]).unwrap(), opening);
     }
 
     #[test]

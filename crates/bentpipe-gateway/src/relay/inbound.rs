@@ -1,6 +1,7 @@
 //! Stream → socket.
 
-use super::frame::{DATA_MAX, Kind, Malformed, Opening, Reply, take_header};
+use super::credit::{Backlog, Found, Grant, Scanner};
+use super::frame::{Credit, DATA_MAX, Kind, Malformed, Opening, Reply, UNIT, take_header};
 use super::outbound::Broken;
 use super::{Site, Waiting};
 use crate::compression::Unpacker;
@@ -12,6 +13,9 @@ const OPENING_READ: usize = 320;
 
 /// Bytes to read at once while the total of memory is used up.
 const LEAST: usize = 2048;
+
+/// Bytes to read at once for the backlog.
+const DRAINED: usize = 64 << 10;
 
 /// Why this direction stands still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +66,26 @@ pub(crate) struct Inbound {
     reply_due: bool,
     /// Room to unpack was promised; its context once it is used.
     unpacker: Option<Unpacker>,
+    /// What follows `arrived` and waits for the socket.
+    backlog: Backlog,
+    scanner: Scanner,
+    grant: Grant,
+    /// The end frame has come, though what stands before it may still wait.
+    announced_end: bool,
+    /// The stream is at its end, though what came before may still wait.
+    drained: bool,
+    news: News,
+}
+
+/// What has been found among what arrived that concerns the other direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct News {
+    /// Units of credit.
+    pub granted: u32,
+    /// Credit that is not needed is to be given back.
+    pub asked_back: bool,
+    /// Nothing more will come but credit.
+    pub ended: bool,
 }
 
 impl Inbound {
@@ -73,7 +97,99 @@ impl Inbound {
 
     /// Bytes held.
     pub(crate) fn held(&self) -> usize {
-        self.arrived.held() + self.unpacked.held()
+        self.arrived.held() + self.unpacked.held() + self.backlog.held()
+    }
+
+    /// The end frame has come: this direction needs no more credit.
+    pub(crate) fn has_announced_end(&self) -> bool {
+        self.announced_end
+    }
+
+    /// What concerns the other direction, once.
+    pub(crate) fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
+    }
+
+    /// The first credit, if there is any to give: for the other side's frame after the opening or the reply.
+    pub(crate) fn first_credit(&mut self, site: &mut Site<'_>) -> Option<Credit> {
+        let trip = site.satellite.round_trip_bytes();
+        self.grant.open(site.now, trip, &mut site.shared.budget).map(Credit::Grant)
+    }
+
+    /// Credit that is due to the other side.
+    pub(crate) fn credit_due(&mut self, site: &mut Site<'_>) -> Option<Credit> {
+        self.grant.account(&mut site.shared.budget);
+        let waits = self.backlog.held() as u64;
+        let trip = site.satellite.round_trip_bytes();
+        self.grant.renew(trip, waits, &mut site.shared.budget).map(Credit::Grant)
+    }
+
+    /// Whether the other side is to be asked for credit that it has not used for long.
+    pub(crate) fn asks_back(&mut self, site: &Site<'_>) -> bool {
+        self.grant.asks_back(site.now)
+    }
+
+    /// The connection is over: gives all shared memory back.
+    pub(crate) fn close(&mut self, site: &mut Site<'_>) {
+        self.forget(site);
+        self.grant.close(&mut site.shared.budget);
+    }
+
+    /// Takes what has arrived though the socket cannot: it waits here, within the credit that was given.
+    pub(crate) fn drain(&mut self, site: &mut Site<'_>, stream: StreamId) -> Result<(), Fault> {
+        if self.over || self.drained {
+            return Ok(());
+        }
+        let mut bytes = std::mem::take(&mut site.shared.drained);
+        let result = loop {
+            bytes.clear();
+            match self.read(site, stream, &mut bytes, DRAINED) {
+                Ok(Read::Bytes(_)) => self.backlog.push(&bytes),
+                Ok(Read::Nothing) => break Ok(()),
+                Ok(Read::End) => {
+                    self.drained = true;
+                    break Ok(());
+                }
+                Err(fault) => break Err(fault),
+            }
+        };
+        site.shared.drained = bytes;
+        result
+    }
+
+    /// Reads from the stream and looks at what came for credit and the end.
+    fn read(&mut self, site: &mut Site<'_>, stream: StreamId, into: &mut Vec<u8>, most: usize) -> Result<Read, Fault> {
+        let start = into.len();
+        let read = site.satellite.read(site.now, stream, into, most);
+        let read = read.map_err(|error| Fault::Broken(Broken::Stream(error)))?;
+        if let Read::Bytes(count) = read {
+            site.shared.figures.bytes_received += count as u64;
+            let mut rest = &into[start..];
+            while !rest.is_empty() {
+                let (taken, found) = self.scanner.next(rest)?;
+                rest = &rest[taken..];
+                match found {
+                    None => {}
+                    Some(Found::Frame(..)) if self.announced_end => {
+                        return Err(Malformed("a frame after the end").into());
+                    }
+                    Some(Found::Frame(Kind::End, _)) => {
+                        (self.announced_end, self.news.ended) = (true, true);
+                        self.grant.note_ended(&mut site.shared.budget);
+                    }
+                    Some(Found::Frame(kind, length)) if kind.costs() => self.grant.note_used(length)?,
+                    Some(Found::Frame(..)) => {}
+                    Some(Found::Credit(Credit::Grant(units))) => {
+                        self.news.granted = self.news.granted.saturating_add(units);
+                    }
+                    Some(Found::Credit(Credit::Return(units))) => {
+                        self.grant.take_back(u64::from(units) * UNIT, &mut site.shared.budget)?;
+                    }
+                    Some(Found::Credit(Credit::Ask)) => self.news.asked_back = true,
+                }
+            }
+        }
+        Ok(read)
     }
 
     /// Bytes for the socket before anything of the stream's.
@@ -94,6 +210,7 @@ impl Inbound {
         self.arrived = Waiting::default();
         self.unpacked = Waiting::default();
         self.urgent = None;
+        self.backlog = Backlog::default();
         if !std::mem::replace(&mut self.over, true) {
             site.satellite.stop(site.now, stream, code);
         }
@@ -113,11 +230,13 @@ impl Inbound {
                     return Ok(Some(opening));
                 }
             }
-            match site.satellite.read(site.now, stream, &mut self.arrived.bytes, OPENING_READ) {
-                Err(error) => return Err(Fault::Broken(Broken::Stream(error))),
-                Ok(Read::Bytes(count)) => site.shared.figures.bytes_received += count as u64,
-                Ok(Read::Nothing) => return Ok(None),
-                Ok(Read::End) => return Err(Fault::Short),
+            let mut bytes = std::mem::take(&mut self.arrived.bytes);
+            let read = self.read(site, stream, &mut bytes, OPENING_READ);
+            self.arrived.bytes = bytes;
+            match read? {
+                Read::Bytes(_) => {}
+                Read::Nothing => return Ok(None),
+                Read::End => return Err(Fault::Short),
             }
         }
     }
@@ -168,6 +287,7 @@ impl Inbound {
             if let Some(socket) = socket
                 && !self.give(site, socket)?
             {
+                self.drain(site, stream)?;
                 return Ok(Halt::Full);
             }
             match self.look(site, socket)? {
@@ -184,16 +304,26 @@ impl Inbound {
                 true => LEAST,
                 false => DATA_MAX,
             };
-            match site.satellite.read(site.now, stream, &mut self.arrived.bytes, most) {
-                Err(error) => return Err(Fault::Broken(Broken::Stream(error))),
-                Ok(Read::Bytes(count)) => site.shared.figures.bytes_received += count as u64,
-                Ok(Read::Nothing) => return Ok(Halt::Starved),
-                Ok(Read::End) if self.ended && held == 0 => {
+            if self.backlog.take(&mut self.arrived.bytes, most) > 0 {
+                continue;
+            }
+            let read = if self.drained {
+                Read::End
+            } else {
+                let mut bytes = std::mem::take(&mut self.arrived.bytes);
+                let read = self.read(site, stream, &mut bytes, most);
+                self.arrived.bytes = bytes;
+                read?
+            };
+            match read {
+                Read::Bytes(_) => {}
+                Read::Nothing => return Ok(Halt::Starved),
+                Read::End if self.ended && held == 0 => {
                     self.over = true;
                     self.forget(site);
                     return Ok(Halt::Over);
                 }
-                Ok(Read::End) => return Err(Fault::Short),
+                Read::End => return Err(Fault::Short),
             }
         }
     }
@@ -220,6 +350,7 @@ impl Inbound {
             site.shared.figures.bytes_given += sent as u64;
             self.arrived.at += sent;
             self.left -= sent;
+            self.grant.note_consumed(site.now, sent);
         }
         Ok(true)
     }
@@ -246,6 +377,14 @@ impl Inbound {
         }
         let rest = self.arrived.rest();
         let Some((kind, length, own)) = take_header(rest)? else { return Ok(Looked::More) };
+        if kind == Kind::Credit {
+            // Looked at when it came.
+            if rest.len() < own + length {
+                return Ok(Looked::More);
+            }
+            self.arrived.at += own + length;
+            return Ok(Looked::Again);
+        }
         if self.ended {
             return Err(Malformed("a frame after the end").into());
         }
@@ -255,17 +394,22 @@ impl Inbound {
         if kind == Kind::Data {
             self.arrived.at += own;
             self.left = length;
+            self.grant.note_consumed(site.now, own);
             return Ok(Looked::Again);
         }
         let Some(payload) = rest.get(own..own + length) else { return Ok(Looked::More) };
         match kind {
-            Kind::Data => {}
+            Kind::Data | Kind::Credit => {}
             Kind::Opening => return Err(Malformed("an opening in the middle of a stream").into()),
             Kind::Packed => {
                 let unpacker = self.unpacker.as_mut().ok_or(Malformed("a packed frame that was not allowed"))?;
                 unpacker.unpack(payload, &mut self.unpacked.bytes)?;
+                self.grant.note_consumed(site.now, own + length);
             }
-            Kind::Urgent => self.urgent = Some(payload[0]),
+            Kind::Urgent => {
+                self.urgent = Some(payload[0]);
+                self.grant.note_consumed(site.now, own + length);
+            }
             Kind::Reply => {
                 let reply = Reply::take(payload[0])?;
                 self.reply_due = false;

@@ -1,10 +1,12 @@
 //! The relay: connections of the site on one side, streams of the satellite side on the other.
 //!
-//! [`connection`] is one relayed connection; [`outbound`] and [`inbound`] are its two directions; [`frame`] is what the
-//! two relays of a pair say to each other.
+//! [`connection`] is one relayed connection; [`outbound`] and [`inbound`] are its two directions; [`credit`] bounds what
+//! each may have on its way; [`frame`] is what the two relays of a pair say to each other.
 
 pub(crate) mod class;
 pub(crate) mod connection;
+pub(crate) mod credit;
+pub(crate) mod direct;
 pub(crate) mod frame;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
@@ -17,6 +19,7 @@ use crate::satellite::Satellite;
 use bentpipe_link::socket::Sockets;
 use bentpipe_link::time::Instant;
 use class::Policy;
+use credit::Budget;
 use frame::{DATA_MAX, HEADROOM};
 use std::collections::VecDeque;
 
@@ -27,6 +30,7 @@ pub(crate) struct Shared {
     pub figures: Figures,
     pub notices: Notices,
     pub contexts: Contexts,
+    pub budget: Budget,
     pub trial: Trial,
     /// Where sockets are read into: room for what stands before a frame's data, then the data.
     pub taken: Vec<u8>,
@@ -34,6 +38,8 @@ pub(crate) struct Shared {
     pub packed: Vec<u8>,
     /// Where streams are read into.
     pub arrived: Vec<u8>,
+    /// Where streams are read into for connections whose sockets are full.
+    pub drained: Vec<u8>,
     /// Where frames are unpacked.
     pub unpacked: Vec<u8>,
 }
@@ -45,10 +51,12 @@ impl Shared {
             figures: Figures::default(),
             notices: Notices::default(),
             contexts: Contexts::new(config.memory.compression.bytes),
+            budget: Budget::new(config.memory.total.bytes),
             trial: Trial::new(),
             taken: vec![0; HEADROOM + DATA_MAX],
             packed: Vec::new(),
             arrived: Vec::new(),
+            drained: Vec::new(),
             unpacked: Vec::new(),
             config,
         }

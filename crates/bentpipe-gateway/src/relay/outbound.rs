@@ -1,7 +1,8 @@
 //! Socket → stream.
 
 use super::class::Meter;
-use super::frame::{DATA_MAX, HEADER_MAX, HEADROOM, Kind, put_header};
+use super::credit::BASE;
+use super::frame::{Credit, DATA_MAX, HEADER_MAX, HEADROOM, Kind, UNIT, put_header};
 use super::{Site, Waiting};
 use crate::compression::{Packed, Packer};
 use crate::satellite::{StreamError, StreamId};
@@ -9,6 +10,8 @@ use bentpipe_link::socket::{Received, SocketError, SocketId};
 
 /// Least bytes to take from a socket at once, though the stream has less room: a packet's worth.
 const LEAST: usize = 1400;
+/// What a packed frame may be longer than what is in it, besides 1/256 of that ([`PACKED_MAX`](super::frame::PACKED_MAX)).
+const PACKED_EXCESS: u64 = 128 + HEADER_MAX as u64;
 
 /// Why a direction cannot go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,11 +34,44 @@ pub(crate) struct Outbound {
     /// Compresses, if the other side keeps room to unpack.
     packer: Option<Packer>,
     meter: Meter,
+    /// Bytes of frames that the other side still has room for.
+    credit: u64,
 }
 
 impl Outbound {
     pub(crate) fn new(meter: Meter) -> Outbound {
-        Outbound { waiting: Waiting::default(), ended: false, finished: false, packer: None, meter }
+        Outbound { waiting: Waiting::default(), ended: false, finished: false, packer: None, meter, credit: BASE }
+    }
+
+    /// The other side has room for more.
+    pub(crate) fn grant(&mut self, units: u32) {
+        self.credit = self.credit.saturating_add(u64::from(units) * UNIT);
+    }
+
+    /// Gives back what goes beyond [`BASE`].
+    pub(crate) fn return_credit(&mut self) {
+        let units = u32::try_from(self.credit.saturating_sub(BASE) / UNIT).unwrap_or(Credit::MOST).min(Credit::MOST);
+        if units > 0 {
+            self.credit -= u64::from(units) * UNIT;
+            self.put_credit(Credit::Return(units));
+        }
+    }
+
+    pub(crate) fn put_credit(&mut self, credit: Credit) {
+        let mut frame = Vec::with_capacity(1 + HEADER_MAX);
+        credit.put(&mut frame);
+        self.put(&frame);
+    }
+
+    /// Nothing waits for the satellite side, and something may still be said.
+    pub(crate) fn is_clear(&self) -> bool {
+        self.waiting.is_empty() && !self.finished
+    }
+
+    /// Most bytes of data whose frame the credit is enough for, however it is packed.
+    fn affordable(&self) -> usize {
+        let most = self.credit.saturating_sub(self.credit / 256 + 1 + PACKED_EXCESS);
+        usize::try_from(most).unwrap_or(usize::MAX)
     }
 
     /// The other side keeps room to unpack.
@@ -68,6 +104,7 @@ impl Outbound {
         for chunk in data.chunks(DATA_MAX) {
             let mut header = Vec::with_capacity(HEADER_MAX);
             put_header(Kind::Data, chunk.len(), &mut header);
+            self.credit = self.credit.saturating_sub((header.len() + chunk.len()) as u64);
             self.waiting.push(&header);
             self.waiting.push(chunk);
         }
@@ -110,11 +147,24 @@ impl Outbound {
         Ok(self.finished)
     }
 
-    /// Moves what the socket has, as far as the satellite side has room.
-    pub(crate) fn work(&mut self, site: &mut Site<'_>, socket: SocketId, stream: StreamId) -> Result<(), Broken> {
+    /// Moves what the socket has, as far as the satellite side has room and the other side has given credit. After the
+    /// end, the stream stays open for credit until the other side too has said its end (`last`).
+    pub(crate) fn work(
+        &mut self,
+        site: &mut Site<'_>,
+        socket: SocketId,
+        stream: StreamId,
+        last: bool,
+    ) -> Result<(), Broken> {
         while self.flush(site, stream)? {
             if self.ended {
-                self.finish(site, stream)?;
+                if last {
+                    self.finish(site, stream)?;
+                }
+                return Ok(());
+            }
+            let affordable = self.affordable();
+            if affordable < LEAST {
                 return Ok(());
             }
             let urgent = site.sockets.capture().is_some_and(|capture| capture.next_is_urgent(socket));
@@ -122,7 +172,7 @@ impl Outbound {
             let most = match (urgent, site.shared.is_full()) {
                 (true, _) => 1,
                 (false, true) => LEAST,
-                (false, false) => room.clamp(LEAST, DATA_MAX),
+                (false, false) => room.clamp(LEAST, DATA_MAX).min(affordable),
             };
             let buffer = &mut site.shared.taken[HEADROOM..HEADROOM + most];
             match site.sockets.receive(socket, buffer).map_err(Broken::Socket)? {
@@ -182,6 +232,8 @@ impl Outbound {
         let start = HEADROOM - header.len();
         buffer[start..HEADROOM].copy_from_slice(&header);
         let frame = &buffer[start..];
+        let free = usize::from(packed == Packed::Never);
+        self.credit = self.credit.saturating_sub((frame.len() - free) as u64);
         let taken = site.satellite.write(site.now, stream, frame).map_err(Broken::Stream)?;
         shared.figures.bytes_sent += taken as u64;
         if taken < frame.len() {

@@ -184,6 +184,8 @@ pub trait Satellite: Send {
     fn stop(&mut self, now: Instant, stream: StreamId, code: u32);
     /// Appends up to `most` bytes in order to `into`. Unread bytes hold the other side's sender back.
     fn read(&mut self, now: Instant, stream: StreamId, into: &mut Vec<u8>, most: usize) -> Result<Read, StreamError>;
+    /// Bytes that the link carries towards this side in a round trip: what one stream at full speed has on its way.
+    fn round_trip_bytes(&self) -> u64;
     /// The link's rate has changed; `None`: measure it.
     fn set_rate(&mut self, now: Instant, rate: Option<BitRate>);
     /// The share of the link, bits per second on the wire, that traffic beside the pair uses now; the pair leaves it free.

@@ -192,6 +192,10 @@ fn a_peer_that_breaks_the_protocol_loses_that_stream_alone() {
         (opening(&[0x03, 0x08, b'x']), 1),
         (opening(&[0x19, 0x08, 0, 0]), 1),
         (opening(&[0x4c, 1, 0, 0, 10, 1, 0, 2, 0, 80]), 1),
+        // Credit of an unknown kind, none at all, and more given back than there was.
+        (opening(&[0x0f, 0x07]), 1),
+        (opening(&[0x0f, 0x00]), 1),
+        (opening(&[0x1f, 0xfd, 0xff, 0x7f]), 1),
         // Not wrong, but never ended: a reset, and no end of file at the server.
         (opening(b"\x10ab"), 0),
     ] {
@@ -207,6 +211,29 @@ fn a_peer_that_breaks_the_protocol_loses_that_stream_alone() {
         assert!(world.transfer((FAR, server), (NEAR, client), &data) == data);
         assert_eq!(world.gateways[FAR].figures().connections_open, 1);
     }
+}
+
+#[test]
+fn a_peer_that_oversteps_its_credit_loses_that_stream_alone() {
+    let mut world = World::new(|_| {});
+    let (client, server) = world.connect();
+    let [mut peer, _] = world.pair.ends();
+    let stream = peer.open(Class::Interactive).unwrap();
+    peer.write(world.now, stream, &[0x4c, 1, 0, 0, 10, 1, 0, 2, 0, 80]).unwrap();
+    world.run_ms(700);
+    // Data frames of 2000 bytes, to a server that reads none of them: credit for four windows of 100 kB.
+    let frame = [&[0x80, 0x7d][..], &[7; 2000]].concat();
+    let mut most = 0;
+    for _ in 0..500 {
+        let _ = peer.write(world.now, stream, &frame);
+        world.run_ms(30);
+        most = most.max(world.gateways[FAR].figures().memory_held);
+    }
+    assert_eq!(world.gateways[FAR].figures().malformed, 1);
+    assert!((380_000..420_000).contains(&most), "{most}");
+    assert!(world.sites[FAR].host_sees_reset(*world.sites[FAR].made.last().unwrap()));
+    let data = noise(3, 50_000);
+    assert!(world.transfer((FAR, server), (NEAR, client), &data) == data);
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! The relay between hosts in memory, over a satellite side in memory.
 
+mod credit;
 mod ends;
 mod faults;
 mod pair;

@@ -279,6 +279,10 @@ impl Satellite for MemorySatellite {
         Ok(Read::Bytes(count))
     }
 
+    fn round_trip_bytes(&self) -> u64 {
+        self.channel().window as u64
+    }
+
     fn set_rate(&mut self, _: Instant, rate: Option<BitRate>) {
         self.channel().rates.push(rate);
     }

@@ -18,6 +18,8 @@ struct Host {
     reads: usize,
     reads_from: usize,
     writes: usize,
+    /// Offsets of bytes that are sent as urgent, rising.
+    urgent: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -34,14 +36,16 @@ fn host() -> impl Strategy<Value = Host> {
         100_usize..20_000,
         0_usize..20,
         100_usize..20_000,
+        proptest::collection::btree_set(0_usize..60_000, 0..4),
     )
-        .prop_map(|(bytes, compressible, resets_after, reads, reads_from, writes)| Host {
+        .prop_map(|(bytes, compressible, resets_after, reads, reads_from, writes, urgent)| Host {
             bytes,
             compressible,
             resets_after: resets_after.filter(|at| *at < bytes),
             reads,
             reads_from,
             writes,
+            urgent: urgent.into_iter().filter(|at| *at < bytes).collect(),
         })
 }
 
@@ -109,8 +113,14 @@ impl Run {
                 self.reset[side] = true;
                 continue;
             }
-            if self.sent[side] < host.bytes {
-                let end = (self.sent[side] + host.writes).min(host.bytes);
+            let urgent = host.urgent.iter().copied().find(|at| *at >= self.sent[side]);
+            if urgent == Some(self.sent[side]) {
+                if !site.urgent_waits(socket) {
+                    site.host_urgent(socket, self.data[side][self.sent[side]]);
+                    self.sent[side] += 1;
+                }
+            } else if self.sent[side] < host.bytes {
+                let end = (self.sent[side] + host.writes).min(urgent.unwrap_or(host.bytes));
                 self.sent[side] += site.host_send(socket, &self.data[side][self.sent[side]..end]);
             } else if !self.finished[side] {
                 site.host_finish(socket);
@@ -130,6 +140,9 @@ impl Run {
             let sent = &self.data[1 - side];
             // What arrives is what was sent, from the start.
             prop_assert!(sent.starts_with(&self.got[side]), "wrong bytes");
+            // So is what is urgent, in its place.
+            let (urgent, seen) = (&self.plan.hosts[1 - side].urgent, &site.sockets[&sockets[side]].urgent_at);
+            prop_assert!(urgent.starts_with(seen), "urgent bytes at {seen:?}, sent at {urgent:?}");
             if self.reset[side] {
                 complete = false;
                 continue;
@@ -139,7 +152,7 @@ impl Run {
                 prop_assert_eq!(self.got[side].len() + waiting, sent.len(), "a short file with a clean end");
                 prop_assert!(self.finished[1 - side], "an end that nobody sent");
             }
-            let all = self.got[side].len() == sent.len() && site.host_sees_end(sockets[side]);
+            let all = self.got[side].len() == sent.len() && urgent == seen && site.host_sees_end(sockets[side]);
             complete &= all;
         }
         Ok(complete)

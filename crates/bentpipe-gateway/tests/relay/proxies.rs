@@ -2,12 +2,19 @@
 
 use crate::site::Server;
 use crate::world::{FAR, NEAR, World, noise};
+use bentpipe_gateway::Fail;
+use bentpipe_gateway::satellite::Loss;
 use bentpipe_link::socket::{SocketError, SocketId};
 
 fn world() -> World {
+    failing(Fail::Open)
+}
+
+fn failing(fail: Fail) -> World {
     let mut world = World::new(|config| {
         config.socks_port = Some(1080);
         config.connect_port = Some(8080);
+        config.fail = fail;
     });
     world.settle();
     world.sites[FAR].names.insert("example.com".to_owned(), Server::Accepts);
@@ -97,4 +104,93 @@ fn a_client_that_leaves_while_it_waits_frees_the_server() {
     let server = world.sites[FAR].made[0];
     assert!(world.sites[FAR].host_sees_reset(server));
     assert_eq!(world.gateways[NEAR].figures().abandoned, 1);
+}
+
+const SOCKS: &[u8] = b"\x05\x01\x00\x05\x01\x00\x01\x0a\x01\x00\x02\x00\x50";
+const CONNECT: &[u8] = b"CONNECT 10.1.0.2:80 HTTP/1.1\r\n\r\n";
+
+#[test]
+fn without_the_pair_clients_are_connected_from_this_side_or_told_why_not() {
+    let mut world = failing(Fail::Closed);
+    world.pair.lose(Loss::Silence);
+    let client = world.sites[NEAR].dial(1080);
+    assert_eq!(say(&mut world, client, SOCKS, 10), [5, 0, 5, 1, 0, 1, 0, 0, 0, 0, 0, 0]);
+    let client = world.sites[NEAR].dial(8080);
+    assert!(say(&mut world, client, CONNECT, 10).starts_with(b"HTTP/1.1 503 "));
+    assert!(world.sites[NEAR].made.is_empty());
+
+    for (port, request, reply) in [
+        (1080, SOCKS, &[5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0][..]),
+        (8080, CONNECT, b"HTTP/1.1 200 Connection established\r\n\r\n"),
+    ] {
+        let mut world = failing(Fail::Open);
+        world.sites[NEAR].servers.insert("10.1.0.2:80".parse().unwrap(), Server::Accepts);
+        world.pair.lose(Loss::Silence);
+        let client = world.sites[NEAR].dial(port);
+        let request = [request, b"early"].concat();
+        assert_eq!(say(&mut world, client, &request, 10), reply);
+        let server = world.sites[NEAR].made[0];
+        assert_eq!(world.sites[NEAR].host_receive(server, 100), b"early");
+        let (up, down) = (noise(1, 300_000), noise(2, 300_000));
+        assert!(world.transfer((NEAR, client), (NEAR, server), &up) == up);
+        world.sites[NEAR].host_finish(client);
+        world.run_ms(10);
+        assert!(world.sites[NEAR].host_sees_end(server) && !world.sites[NEAR].host_sees_end(client));
+        assert!(world.transfer((NEAR, server), (NEAR, client), &down) == down);
+        world.sites[NEAR].host_urgent(server, b'!');
+        world.run_ms(10);
+        assert_eq!(world.sites[NEAR].sockets[&client].urgent_bytes, b"!");
+        world.sites[NEAR].host_receive(client, 1);
+        // When the pair is back, it stays where it is, and new ones go over the pair.
+        world.pair.connect();
+        world.run_ms(100);
+        world.sites[FAR].servers.insert("10.1.0.2:80".parse().unwrap(), Server::Accepts);
+        let other = world.sites[NEAR].dial(port);
+        say(&mut world, other, &request, 700);
+        assert_eq!(world.sites[FAR].made.len(), 1);
+        world.sites[NEAR].host_finish(server);
+        world.run_ms(10);
+        assert!(world.sites[NEAR].host_sees_end(client));
+        let figures = world.gateways[NEAR].figures();
+        assert_eq!((figures.bypassed, figures.ended, figures.memory_held), (1, 1, 0));
+    }
+}
+
+#[test]
+fn beside_the_pair_a_refusal_is_a_refusal_and_a_reset_a_reset() {
+    let mut world = failing(Fail::Open);
+    world.pair.lose(Loss::Silence);
+    let client = world.sites[NEAR].dial(1080);
+    assert_eq!(say(&mut world, client, SOCKS, 10), [5, 0, 5, 5, 0, 1, 0, 0, 0, 0, 0, 0]);
+    // Loopback is the gateway's own, here as at the far side.
+    let client = world.sites[NEAR].dial(1080);
+    let own = b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50";
+    assert_eq!(say(&mut world, client, own, 10)[..4], [5, 0, 5, 2]);
+    world.sites[NEAR].servers.insert("10.1.0.2:80".parse().unwrap(), Server::Waits);
+    let slow = world.sites[NEAR].dial(8080);
+    let gone = world.sites[NEAR].dial(8080);
+    say(&mut world, gone, CONNECT, 10);
+    assert_eq!(say(&mut world, slow, CONNECT, 10), b"");
+    world.sites[NEAR].host_reset(gone);
+    world.run_ms(10);
+    let made = world.sites[NEAR].made.clone();
+    assert!(made.iter().any(|server| world.sites[NEAR].host_sees_reset(*server)));
+    world.run_ms(127_000);
+    assert!(world.sites[NEAR].host_receive(slow, 100).starts_with(b"HTTP/1.1 504 "));
+
+    world.sites[NEAR].servers.insert("10.1.0.2:80".parse().unwrap(), Server::Accepts);
+    for side in 0..2 {
+        let client = world.sites[NEAR].dial(1080);
+        say(&mut world, client, SOCKS, 10);
+        let ends = [client, *world.sites[NEAR].made.last().unwrap()];
+        world.sites[NEAR].host_reset(ends[side]);
+        world.run_ms(10);
+        assert!(world.sites[NEAR].host_sees_reset(ends[1 - side]));
+    }
+    assert_eq!((world.gateways[NEAR].figures().reset, world.gateways[NEAR].figures().memory_held), (2, 0));
+    let client = world.sites[NEAR].dial(1080);
+    say(&mut world, client, SOCKS, 10);
+    world.gateways[NEAR].end();
+    world.run_ms(10);
+    assert!(world.sites[NEAR].host_sees_reset(client));
 }

@@ -37,6 +37,9 @@ pub struct Tcp {
     /// The gateway has closed it.
     pub closed: bool,
     pub urgent_bytes: Vec<u8>,
+    /// Where they stand in what the host is given, and how much that is so far.
+    pub urgent_at: Vec<usize>,
+    given: usize,
     pub peer: SocketAddr,
     pub local: SocketAddr,
     pub traffic_class: u8,
@@ -128,6 +131,8 @@ impl Site {
                 aborted: false,
                 closed: false,
                 urgent_bytes: Vec::new(),
+                urgent_at: Vec::new(),
+                given: 0,
                 peer,
                 local,
                 traffic_class,
@@ -161,6 +166,11 @@ impl Site {
         pipe.urgent = Some(pipe.passed + pipe.bytes.len() as u64);
         pipe.bytes.push_back(byte);
         self.changed.insert(socket);
+    }
+
+    /// An urgent byte has not been taken yet: another would take its place.
+    pub fn urgent_waits(&self, socket: SocketId) -> bool {
+        self.sockets[&socket].to_gateway.urgent.is_some()
     }
 
     pub fn host_receive(&mut self, socket: SocketId, most: usize) -> Vec<u8> {
@@ -230,10 +240,12 @@ impl Sockets for Site {
     }
     fn send(&mut self, socket: SocketId, data: &[u8]) -> Result<usize, SocketError> {
         let (buffer, piece) = (self.buffer, self.piece);
-        let pipe = &mut self.live(socket)?.to_host;
+        let tcp = self.live(socket)?;
+        let pipe = &mut tcp.to_host;
         assert!(!pipe.fin, "bytes after the end");
         let taken = data.len().min(buffer.saturating_sub(pipe.bytes.len())).min(piece);
         pipe.bytes.extend(&data[..taken]);
+        tcp.given += taken;
         Ok(taken)
     }
     fn send_pattern(&mut self, _: SocketId, _: u64, _: u64, _: u64) -> Result<u64, SocketError> {
@@ -362,6 +374,8 @@ impl Capture for Site {
         let tcp = self.live(socket)?;
         tcp.to_host.bytes.push_back(byte);
         tcp.urgent_bytes.push(byte);
+        tcp.urgent_at.push(tcp.given);
+        tcp.given += 1;
         Ok(true)
     }
     fn unacknowledged(&mut self, socket: SocketId) -> u64 {

@@ -107,7 +107,10 @@ impl World {
         let Some(network) = &mut self.network else { return };
         network.seed += 1;
         let config = self.gateways[end].config().clone();
-        let satellite = QuicSatellite::new(self.now, config.satellite.clone(), Crypto::Model(7), network.seed).unwrap();
+        let (incoming, seed) = (self.gateways[1 - end].config().satellite.rate, network.seed);
+        let crypto = Crypto::Model(7);
+        let satellite =
+            QuicSatellite::with_incoming(self.now, config.satellite.clone(), incoming, crypto, seed).unwrap();
         self.gateways[end] = Gateway::new(config, Box::new(satellite));
     }
 

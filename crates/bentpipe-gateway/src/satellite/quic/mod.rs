@@ -491,6 +491,10 @@ impl Satellite for QuicSatellite {
         peer.streams.read(&mut peer.connection, stream, into, most, events)
     }
 
+    fn round_trip_bytes(&self) -> u64 {
+        settings::round_trip_bytes(&self.config, self.incoming)
+    }
+
     fn set_rate(&mut self, now: Instant, rate: Option<BitRate>) {
         self.config.rate = rate;
         self.rate.set_declared(now, rate.map(|rate| rate.bps));

@@ -38,8 +38,7 @@ impl Sizes {
         let header = headers(remote);
         let fits = config.mtu.saturating_sub(header).min(DATAGRAM_MAX);
         let datagram = fits.max(DATAGRAM_MIN);
-        let incoming = incoming.unwrap_or_else(|| config.rate.unwrap_or_default().max(INCOMING_GUESS));
-        let trip = config.round_trip + Duration::from_millis(50);
+        let round_trip_bytes = round_trip_bytes(config, incoming);
         // While a reader rests, the window's worth waits in the library, in two pieces a lost packet, of which it bears
         // 1024 (quinn-proto `assembler.rs`, `MAX_CHUNKS`).
         let bearable = ((LOST_MAX * fits) as f64 / config.loss.max(1e-3)) as u64;
@@ -49,7 +48,7 @@ impl Sizes {
             payload: best_payload(fits, header, config.loss, config.mtu),
             // One round trip, an eighth between credits (quinn-proto `recv.rs`), and as much again for lost ones. Everything
             // is read at once, so losses hold no credit back.
-            stream_window: (incoming.bytes_in(trip) / 2 * 3).clamp(256 << 10, bearable.max(256 << 10)),
+            stream_window: (round_trip_bytes / 2 * 3).clamp(256 << 10, bearable.max(256 << 10)),
         }
     }
 
@@ -57,6 +56,12 @@ impl Sizes {
     pub(super) fn receive_window(&self) -> u64 {
         (8 * self.stream_window).min((256 << 20).max(2 * self.stream_window))
     }
+}
+
+/// Bytes that come in within a round trip, with 50 ms for what delays acknowledgements.
+pub(super) fn round_trip_bytes(config: &SatelliteConfig, incoming: Option<BitRate>) -> u64 {
+    let incoming = incoming.unwrap_or_else(|| config.rate.unwrap_or_default().max(INCOMING_GUESS));
+    incoming.bytes_in(config.round_trip + Duration::from_millis(50))
 }
 
 /// The payload at which the largest share of the link carries data, when bit errors damage `loss` of the packets of

@@ -63,7 +63,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     let clock = Clock::start();
     let crypto = Crypto::Tls(PairKeys { own: own.clone(), peer });
     // The seed is for virtual runs: TLS draws the system's random numbers.
-    let satellite = QuicSatellite::new(clock.now(), file.gateway.satellite.clone(), crypto, 0)
+    let satellite = QuicSatellite::with_incoming(clock.now(), file.gateway.satellite.clone(), file.incoming, crypto, 0)
         .with_context(|| format!("{}: the satellite side", path.display()))?;
     let gateway = Gateway::new(file.gateway.clone(), Box::new(satellite));
     let driver = GatewayDriver::start(None, clock, gateway, capture_options(&file))

@@ -1,0 +1,103 @@
+//! Beside the pair: a proxy's client that is connected from here, because the other gateway cannot be reached.
+
+use super::far::{may_connect, outcome, start};
+use super::{Connection, Next, Origin, Stage};
+use crate::asked::{Asked, Protocol};
+use crate::notice::{Outcome, Server};
+use crate::relay::Site;
+use crate::relay::direct::Direct;
+use crate::relay::frame::{Opening, code};
+use bentpipe_link::socket::{Connection as Handshake, SocketId};
+
+impl Connection {
+    /// The server's end, where the connection does not go over the pair.
+    pub(crate) fn other_socket(&self) -> Option<SocketId> {
+        match &self.stage {
+            Stage::Dialing(direct) | Stage::Beside(direct) => Some(direct.server),
+            _ => None,
+        }
+    }
+
+    /// Connects a proxy's client from here. What the pair would not connect to, this does not either.
+    pub(super) fn dial(&mut self, site: &mut Site<'_>, protocol: Protocol) {
+        let Some(server) = self.server.clone() else { return self.turn_away(site, protocol) };
+        site.shared.figures.bypassed += 1;
+        let port = server.port();
+        let allowed = match &server {
+            Server::Address(address) => may_connect(address.ip(), site.shared.config.loopback) && port != 0,
+            Server::Name(..) => port != 0,
+        };
+        let opening = Opening { client: None, server, traffic_class: self.traffic_class, may_pack: false };
+        let socket = if allowed { start(site, &opening).map_err(outcome) } else { Err(Outcome::Denied) };
+        match socket {
+            Ok(socket) => {
+                let direct = Direct::new(socket, &std::mem::take(&mut self.first));
+                self.set_stage(site, Stage::Dialing(direct));
+                self.deadline = Some(site.now + site.shared.config.answer);
+            }
+            Err(outcome) => self.count_outcome(site, protocol, outcome),
+        }
+    }
+
+    /// The server's handshake is under way.
+    pub(super) fn await_server(&mut self, site: &mut Site<'_>) -> Next {
+        let (Origin::Asked(protocol), Some(server)) = (self.origin, self.other_socket()) else { return Next::Gone };
+        if self.socket.is_none_or(|socket| site.sockets.connection(socket).is_err()) {
+            site.shared.figures.abandoned += 1;
+            self.break_off(site, code::GIVEN_UP);
+            return Next::Gone;
+        }
+        match site.sockets.connection(server) {
+            Ok(Handshake::Opening) => Next::Wait,
+            Ok(Handshake::Open) => {
+                self.deadline = None;
+                let mut reply = Vec::new();
+                Asked::reply(protocol, Outcome::Open, &mut reply);
+                self.inbound.put(&reply);
+                match std::mem::replace(&mut self.stage, Stage::Gone) {
+                    Stage::Dialing(direct) => self.set_stage(site, Stage::Beside(direct)),
+                    _ => Next::Gone,
+                }
+            }
+            Err(error) => {
+                self.not_dialed(site, protocol, outcome(error));
+                Next::Again
+            }
+        }
+    }
+
+    /// The server cannot be reached from here either.
+    pub(super) fn not_dialed(&mut self, site: &mut Site<'_>, protocol: Protocol, outcome: Outcome) {
+        if let Some(server) = self.other_socket() {
+            site.sockets.abort(server);
+        }
+        self.count_outcome(site, protocol, outcome);
+    }
+
+    /// Data flow past the pair.
+    pub(super) fn pass(&mut self, site: &mut Site<'_>) -> Next {
+        let Some(client) = self.socket else { return Next::Gone };
+        match self.inbound.flush_own(site, client) {
+            Ok(true) => {}
+            Ok(false) => return Next::Wait,
+            Err(_) => return self.reset_both(site),
+        }
+        let Stage::Beside(direct) = &mut self.stage else { return Next::Gone };
+        match direct.work(site, client) {
+            Ok(false) => Next::Wait,
+            Ok(true) => {
+                site.shared.figures.ended += 1;
+                site.sockets.close(direct.server);
+                site.sockets.close(client);
+                Next::Gone
+            }
+            Err(_) => self.reset_both(site),
+        }
+    }
+
+    fn reset_both(&mut self, site: &mut Site<'_>) -> Next {
+        site.shared.figures.reset += 1;
+        self.break_off(site, code::RESET);
+        Next::Gone
+    }
+}

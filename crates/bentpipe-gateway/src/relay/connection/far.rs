@@ -1,0 +1,142 @@
+//! The far side: from the other gateway's opening to the reply.
+
+use super::{Connection, Next, Reach, Stage};
+use crate::config::Compression;
+use crate::notice::{Outcome, Server};
+use crate::relay::Site;
+use crate::relay::class::Meter;
+use crate::relay::frame::{Opening, Reply, code};
+use crate::relay::inbound::Fault;
+use crate::relay::outbound::Outbound;
+use bentpipe_link::socket::{Connection as Handshake, SocketError, SocketId};
+use std::net::IpAddr;
+
+impl Connection {
+    /// The other gateway says what it wants.
+    pub(super) fn hear(&mut self, site: &mut Site<'_>) -> Next {
+        let Some(stream) = self.stream else { return Next::Gone };
+        let opening = match self.inbound.opening(site, stream) {
+            Ok(Some(opening)) => opening,
+            Ok(None) => return Next::Wait,
+            Err(Fault::Malformed(what)) => return self.malformed(site, what),
+            Err(_) => {
+                self.break_off(site, code::GIVEN_UP);
+                return Next::Gone;
+            }
+        };
+        let port = opening.server.port();
+        self.out = Outbound::new(Meter::new(&site.shared.policy, port, opening.traffic_class));
+        if opening.may_pack && site.shared.config.compression == Compression::Auto {
+            self.out.may_pack();
+        }
+        self.traffic_class = opening.traffic_class;
+        self.client = opening.client;
+        let allowed = match &opening.server {
+            Server::Address(address) => may_connect(address.ip(), site.shared.config.loopback) && port != 0,
+            Server::Name(..) => port != 0,
+        };
+        if !allowed {
+            self.refuse_peer(site, Outcome::Denied);
+            return Next::Again;
+        }
+        if site.shared.is_full() {
+            site.shared.figures.over_limit += 1;
+            self.refuse_peer(site, Outcome::Busy);
+            return Next::Again;
+        }
+        match start(site, &opening) {
+            Ok(socket) => {
+                self.socket = Some(socket);
+                self.deadline = Some(site.now + site.shared.config.answer);
+                self.server = Some(opening.server);
+                self.set_stage(site, Stage::Connecting)
+            }
+            Err(error) => {
+                self.refuse_peer(site, outcome(error));
+                Next::Again
+            }
+        }
+    }
+
+    pub(super) fn connect(&mut self, site: &mut Site<'_>) -> Next {
+        let Some(socket) = self.socket else { return Next::Gone };
+        match site.sockets.connection(socket) {
+            Ok(Handshake::Opening) => Next::Wait,
+            Ok(Handshake::Open) => {
+                self.deadline = None;
+                site.shared.figures.relayed += 1;
+                let may_pack = site.shared.contexts.promise();
+                if may_pack {
+                    self.inbound.promise();
+                }
+                let mut reply = Vec::new();
+                Reply { outcome: Outcome::Open, may_pack }.put(&mut reply);
+                self.out.put(&reply);
+                if let Some(credit) = self.inbound.first_credit(site) {
+                    self.out.put_credit(credit);
+                }
+                self.set_stage(site, Stage::Relaying)
+            }
+            Err(error) => {
+                self.refuse_peer(site, outcome(error));
+                Next::Again
+            }
+        }
+    }
+
+    /// Answers the other gateway's opening with something else than "open". With [`Outcome::Busy`], before it is heard.
+    pub(crate) fn refuse_peer(&mut self, site: &mut Site<'_>, outcome: Outcome) {
+        if let Some(socket) = self.socket.take() {
+            site.sockets.abort(socket);
+        }
+        self.deadline = None;
+        let mut reply = Vec::new();
+        Reply { outcome, may_pack: false }.put(&mut reply);
+        self.out.put(&reply);
+        if let Some(stream) = self.stream {
+            self.inbound.stop(site, stream, code::GIVEN_UP);
+        }
+        self.set_stage(site, Stage::Flushing);
+        self.work(site, Reach::No);
+    }
+}
+
+/// Starts the connection that the other gateway asks for, in the client's name where that is possible.
+pub(super) fn start(site: &mut Site<'_>, opening: &Opening) -> Result<SocketId, SocketError> {
+    let capture = site.sockets.capture().ok_or(SocketError::Unreachable)?;
+    match &opening.server {
+        Server::Name(name, port) => capture.connect_to_name(name, *port, opening.traffic_class),
+        Server::Address(to) => match opening.client.filter(|client| client.is_ipv4() == to.is_ipv4()) {
+            Some(client) if capture.keeps_addresses() => {
+                match capture.connect_as(Some(client), *to, opening.traffic_class) {
+                    // The client's port is still in use here by an earlier connection of the same client.
+                    Err(SocketError::AddressInUse | SocketError::Denied) => {
+                        capture.connect_as(None, *to, opening.traffic_class)
+                    }
+                    other => other,
+                }
+            }
+            _ => capture.connect_as(None, *to, opening.traffic_class),
+        },
+    }
+}
+
+/// Whether the other gateway may have this one connect there.
+pub(super) fn may_connect(to: IpAddr, loopback: bool) -> bool {
+    let to = to.to_canonical();
+    let broadcast = to == IpAddr::from([255; 4]);
+    !to.is_unspecified() && !to.is_multicast() && !broadcast && (loopback || !to.is_loopback())
+}
+
+/// What the other side is told of a failed attempt.
+pub(super) fn outcome(error: SocketError) -> Outcome {
+    match error {
+        SocketError::Refused | SocketError::Reset => Outcome::Refused,
+        SocketError::TimedOut => Outcome::TimedOut,
+        SocketError::Unreachable
+        | SocketError::AddressInUse
+        | SocketError::Denied
+        | SocketError::Closed
+        | SocketError::Other(_) => Outcome::Unreachable,
+    }
+}
