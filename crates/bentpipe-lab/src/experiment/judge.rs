@@ -5,7 +5,9 @@
 //! - `at_least`, `at_most`: *within* the published bound, or *outside*. When the bound stands for words (`because`), the
 //!   verdict is *trend holds* or *outside*. Along an axis the bound must hold at every point. Where our confidence interval
 //!   holds the bound and no point breaks it clearly, the figures *cannot be compared*: more runs are needed.
-//! - `trend`, `peak`: *trend holds* or *outside*.
+//! - `trend`, `peak`: two means are compared by their difference, whose half-width is √(h₁² + h₂²), that of independent
+//!   means. *trend holds* when every comparison that the statement needs is clear, *outside* when one is clearly broken;
+//!   where noise could turn one around the figures *cannot be compared*: more runs are needed.
 //! - `cannot`: *cannot be compared*, with the reason.
 //! - A workload that fails in every run is *outside*; a run that could not be done, or a measurement that the workload
 //!   does not have, *cannot be compared*.
@@ -190,9 +192,8 @@ impl Lookup<'_> {
                     Ok(series) => series,
                     Err(missing) => return missing.judged(trend.text()),
                 };
-                let held =
-                    trend.holds(&series.iter().map(|(_, known)| known.estimate.mean).collect::<Vec<_>>(), *slack);
-                self.worded(trend.text().to_owned(), figure, &series, held, because.as_deref())
+                let decided = trend.decided(&estimates(&series), *slack);
+                self.decided(trend.text().to_owned(), figure, &series, decided, because.as_deref())
             }
             Check::Peak { figure, from, to, because } => {
                 let published = format!("greatest from {} to {}", write::number(*from), write::number(*to));
@@ -200,10 +201,10 @@ impl Lookup<'_> {
                     Ok(series) => series,
                     Err(missing) => return missing.judged(&published),
                 };
-                let greatest = series.iter().max_by(|a, b| a.1.estimate.mean.total_cmp(&b.1.estimate.mean));
-                let at = greatest.and_then(|(value, _)| quantity(value)).map(|found| found.value);
-                let held = at.is_some_and(|at| (*from..=*to).contains(&at));
-                self.worded(published, figure, &series, held, because.as_deref())
+                let inside = |value: &str| quantity(value).is_some_and(|found| (*from..=*to).contains(&found.value));
+                let is_inside: Vec<bool> = series.iter().map(|(value, _)| inside(value)).collect();
+                let decided = peak_inside(&estimates(&series), &is_inside);
+                self.decided(published, figure, &series, decided, because.as_deref())
             }
         }
     }
@@ -242,6 +243,23 @@ impl Lookup<'_> {
             judged.why = "the confidence interval holds the bound: more runs are needed".to_owned();
         } else if because.is_none() && sure {
             judged.verdict = Verdict::Within;
+        }
+        judged
+    }
+
+    /// A statement that holds, does not, or could be turned around by noise.
+    fn decided(
+        &self,
+        published: String,
+        figure: &Figure,
+        series: &[(String, Known)],
+        decided: Option<bool>,
+        because: Option<&str>,
+    ) -> Judged {
+        let mut judged = self.worded(published, figure, series, decided == Some(true), because);
+        if decided.is_none() {
+            judged.verdict = Verdict::CannotBeCompared;
+            judged.why = "noise could turn a step around: more runs are needed".to_owned();
         }
         judged
     }
@@ -474,20 +492,79 @@ impl Trend {
         }
     }
 
-    /// `slack` is the share by which a step may go the other way; the ends must differ by more than that.
+    /// Whether the means follow the trend; `None`: noise could turn it around. `slack` is the share by which a step may go
+    /// the other way; the ends must differ by more than that.
     #[must_use]
-    pub fn holds(self, values: &[f64], slack: f64) -> bool {
-        let (Some(first), Some(last)) = (values.first(), values.last()) else { return false };
-        let mut steps = values.windows(2);
+    pub fn decided(self, means: &[Estimate], slack: f64) -> Option<bool> {
+        let (Some(first), Some(last)) = (means.first(), means.last()) else { return Some(false) };
+        if means.len() < 2 {
+            return Some(false);
+        }
+        let mut parts = Vec::new();
         match self {
-            Trend::Rises => steps.all(|w| w[1] >= w[0] * (1.0 - slack)) && *last > first * (1.0 + slack),
-            Trend::Falls => steps.all(|w| w[1] <= w[0] * (1.0 + slack)) && *last < first * (1.0 - slack),
+            Trend::Rises => {
+                parts.extend(means.windows(2).map(|w| reaches(&w[1], &w[0], 1.0 - slack)));
+                parts.push(exceeds(last, first, 1.0 + slack));
+            }
+            Trend::Falls => {
+                parts.extend(means.windows(2).map(|w| not(exceeds(&w[1], &w[0], 1.0 + slack))));
+                parts.push(not(reaches(last, first, 1.0 - slack)));
+            }
             Trend::Flat => {
-                let ends = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(*x), b.max(*x)));
-                values.len() > 1 && ends.1 <= ends.0 * (1.0 + slack)
+                for (i, high) in means.iter().enumerate() {
+                    let others = means.iter().enumerate().filter(|(j, _)| *j != i);
+                    parts.extend(others.map(|(_, low)| not(exceeds(high, low, 1.0 + slack))));
+                }
             }
         }
+        all(&parts)
     }
+}
+
+/// Whether the greatest mean is one of those inside; `None`: noise could move it.
+fn peak_inside(means: &[Estimate], is_inside: &[bool]) -> Option<bool> {
+    let of = |side: bool| means.iter().zip(is_inside).filter(move |(_, inside)| **inside == side).map(|(mean, _)| mean);
+    let best = |side: bool| of(side).max_by(|a, b| a.mean.total_cmp(&b.mean));
+    let (Some(inner), Some(outer)) = (best(true), best(false)) else { return Some(best(true).is_some()) };
+    if all(&of(false).map(|other| reaches(inner, other, 1.0)).collect::<Vec<_>>()) == Some(true) {
+        return Some(true);
+    }
+    let beaten = all(&of(true).map(|own| exceeds(outer, own, 1.0)).collect::<Vec<_>>()) == Some(true);
+    beaten.then_some(false)
+}
+
+/// Whether `a` is clearly at least (true) or clearly less than (false) `factor` times `b`.
+fn reaches(a: &Estimate, b: &Estimate, factor: f64) -> Option<bool> {
+    let (difference, play) = difference(a, b, factor);
+    if difference >= play { Some(true) } else { (difference < -play).then_some(false) }
+}
+
+/// Whether `a` is clearly more than (true) or clearly at most (false) `factor` times `b`.
+fn exceeds(a: &Estimate, b: &Estimate, factor: f64) -> Option<bool> {
+    let (difference, play) = difference(a, b, factor);
+    if difference > play { Some(true) } else { (difference <= -play).then_some(false) }
+}
+
+/// a − factor · b, and half the width of its interval: independent means, so the squares add.
+fn difference(a: &Estimate, b: &Estimate, factor: f64) -> (f64, f64) {
+    let half = |estimate: &Estimate| estimate.half_width.unwrap_or(0.0);
+    (a.mean - factor * b.mean, half(a).hypot(factor * half(b)))
+}
+
+fn not(decided: Option<bool>) -> Option<bool> {
+    decided.map(|held| !held)
+}
+
+/// False when one part is; true when all are.
+fn all(parts: &[Option<bool>]) -> Option<bool> {
+    if parts.contains(&Some(false)) {
+        return Some(false);
+    }
+    (!parts.contains(&None)).then_some(true)
+}
+
+fn estimates(series: &[(String, Known)]) -> Vec<Estimate> {
+    series.iter().map(|(_, known)| known.estimate).collect()
 }
 
 impl Check {

@@ -1,10 +1,11 @@
 use super::engine::{Outcome, PointRuns};
 use super::grid::{self, same_value};
-use super::judge::{Row, Verdict, rows};
+use super::judge::{CONFIDENCE, Row, Verdict, rows};
 use super::load::Experiment;
 use super::measure::Measured;
 use super::published::{Published, Trend};
 use crate::scenario::Scenario;
+use crate::sweep::statistics::{Estimate, estimate};
 use proptest::prelude::*;
 
 const SCENARIO: &str = r#"
@@ -128,11 +129,67 @@ fn rows_lay_their_keys_over_the_claims() {
     assert_eq!(row.parameters, "file goodput: size 1 MB, window 64 KiB");
 }
 
+fn certain(means: &[f64]) -> Vec<Estimate> {
+    means.iter().map(|mean| estimate(&[*mean], CONFIDENCE).unwrap()).collect()
+}
+
+/// (mean, half-width) each.
+fn uncertain(means: &[(f64, f64)]) -> Vec<Estimate> {
+    let of = |&(mean, half): &(f64, f64)| {
+        let one = estimate(&[mean], CONFIDENCE).unwrap();
+        Estimate { n: 10, half_width: Some(half), ..one }
+    };
+    means.iter().map(of).collect()
+}
+
 #[test]
 fn trends_need_two_ends_that_differ() {
-    assert!(!Trend::Rises.holds(&[], 0.0) && !Trend::Rises.holds(&[1.0], 0.0) && !Trend::Flat.holds(&[1.0], 0.0));
-    assert!(Trend::Rises.holds(&[1.0, 0.99, 2.0], 0.02) && !Trend::Rises.holds(&[1.0, 0.9, 2.0], 0.02));
-    assert!(!Trend::Rises.holds(&[1.0, 1.0], 0.0) && !Trend::Falls.holds(&[1.0, 1.0], 0.0));
+    let decided = |trend: Trend, means: &[f64], slack: f64| trend.decided(&certain(means), slack) == Some(true);
+    assert!(!decided(Trend::Rises, &[], 0.0) && !decided(Trend::Rises, &[1.0], 0.0));
+    assert!(!decided(Trend::Flat, &[1.0], 0.0));
+    assert!(decided(Trend::Rises, &[1.0, 0.99, 2.0], 0.02) && !decided(Trend::Rises, &[1.0, 0.9, 2.0], 0.02));
+    assert!(!decided(Trend::Rises, &[1.0, 1.0], 0.0) && !decided(Trend::Falls, &[1.0, 1.0], 0.0));
+}
+
+/// The play of a difference is √(3² + 4²) = 5: clear on either side of it, open within.
+#[test]
+fn a_trend_that_noise_could_turn_around_does_not_hold() {
+    let two = |second: f64| uncertain(&[(100.0, 3.0), (second, 4.0)]);
+    for (trend, slack, second, decided) in [
+        (Trend::Rises, 0.0, 106.0, Some(true)),
+        (Trend::Rises, 0.0, 104.0, None),
+        (Trend::Rises, 0.0, 96.0, None),
+        (Trend::Rises, 0.0, 94.0, Some(false)),
+        (Trend::Falls, 0.0, 94.0, Some(true)),
+        (Trend::Falls, 0.0, 96.0, None),
+        (Trend::Falls, 0.0, 104.0, None),
+        (Trend::Falls, 0.0, 106.0, Some(false)),
+        (Trend::Flat, 0.1, 104.0, Some(true)),
+        (Trend::Flat, 0.1, 108.0, None),
+        (Trend::Flat, 0.1, 116.0, Some(false)),
+    ] {
+        assert_eq!(trend.decided(&two(second), slack), decided, "{trend:?} {second}");
+    }
+    // One open step among clear ones leaves all open; one that is clearly broken decides.
+    let steps = |middle: f64| uncertain(&[(100.0, 3.0), (middle, 4.0), (300.0, 4.0)]);
+    assert_eq!(Trend::Rises.decided(&steps(103.0), 0.0), None);
+    assert_eq!(Trend::Rises.decided(&steps(90.0), 0.0), Some(false));
+    assert_eq!(Trend::Rises.decided(&steps(110.0), 0.0), Some(true));
+}
+
+#[test]
+fn a_peak_that_noise_could_move_does_not_hold() {
+    let verdict = |runs: [&[f64]; 2], peak: &str| {
+        judged(&format!("along = 'window'\npeak = {peak}"), &[runs[0], runs[1]]).verdict
+    };
+    let (low, high, wide) = (&[99.0, 100.0, 101.0][..], &[109.0, 110.0, 111.0][..], &[80.0, 110.0, 140.0][..]);
+    assert_eq!(verdict([low, high], "['60 KiB', '70 KiB']"), Verdict::TrendHolds);
+    assert_eq!(verdict([low, high], "['6 KiB', '9 KiB']"), Verdict::Outside);
+    assert_eq!(verdict([low, wide], "['60 KiB', '70 KiB']"), Verdict::CannotBeCompared);
+    assert_eq!(verdict([low, wide], "['6 KiB', '9 KiB']"), Verdict::CannotBeCompared);
+    // No value of the axis lies there, or every one does.
+    assert_eq!(verdict([low, wide], "['1 MiB', '2 MiB']"), Verdict::Outside);
+    assert_eq!(verdict([low, wide], "['1 KiB', '2 MiB']"), Verdict::TrendHolds);
 }
 
 #[test]
