@@ -12,10 +12,12 @@ use super::netfilter::PacketLog;
 use crate::netlink::{Netlink, Rule};
 use bentpipe_gateway::file::{CaptureRules, Network};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -47,6 +49,7 @@ pub(crate) struct Rules<'a> {
 /// The rules, as long as this value lives.
 pub struct Firewall {
     nft: Child,
+    ended: OwnedFd,
     orders: Option<ChildStdin>,
     netlink: Netlink,
     routes: Vec<Rule>,
@@ -137,8 +140,9 @@ impl Firewall {
             return Err(error);
         }
         let netlink = Netlink::open()?;
+        let ended = pidfd_open(Pid::from_child(&nft), PidfdFlags::empty())?;
         let leaves = if rules.closed { format!("delete table inet {table}_closed\n") } else { String::new() };
-        let mut firewall = Firewall { nft, orders, netlink, routes: Vec::new(), leaves };
+        let mut firewall = Firewall { nft, ended, orders, netlink, routes: Vec::new(), leaves };
         firewall.route_here(rules)?;
         Ok(firewall)
     }
@@ -166,6 +170,13 @@ impl Firewall {
     /// Whether somebody has ended `nft`, and the rules with it.
     pub(crate) fn is_gone(&mut self) -> bool {
         !matches!(self.nft.try_wait(), Ok(None))
+    }
+}
+
+impl AsFd for Firewall {
+    /// Readable when somebody has ended `nft`.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
     }
 }
 
