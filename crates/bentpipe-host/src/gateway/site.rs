@@ -161,7 +161,7 @@ impl CaptureSite {
         watch(resolver.as_fd(), token::RESOLVER)?;
         if let Some(network) = &network {
             watch(network.log.as_fd(), token::LOG)?;
-            for firewall in &network.firewall {
+            if let Some(firewall) = &network.firewall {
                 watch(firewall.as_fd(), token::RULES)?;
             }
             for listener in network.listeners() {
