@@ -263,7 +263,7 @@ impl Rules<'_> {
         }
         if let Some(capture) = self.capture {
             add(&format!("rule inet {table} in iifname {} jump site", interfaces(capture)));
-            for condition in conditions(capture, mark) {
+            for condition in conditions(capture, Some(mark)) {
                 add(&format!("rule inet {table} site {condition}"));
             }
             let rate = self.rate_max;
@@ -298,7 +298,7 @@ impl Rules<'_> {
             add(&format!("chain inet {closed} site"));
             add(&format!("chain inet {closed} through {{ type filter hook forward priority filter; policy accept; }}"));
             add(&format!("rule inet {closed} through iifname {} jump site", interfaces(capture)));
-            for condition in conditions(capture, mark) {
+            for condition in conditions(capture, None) {
                 add(&format!("rule inet {closed} site {condition}"));
             }
             add(&format!("rule inet {closed} site reject with tcp reset"));
@@ -309,17 +309,20 @@ impl Rules<'_> {
 
 const NO_REQUEST: &str = "tcp flags & (fin|syn|rst|ack) != syn";
 
-/// The rules that all but a SYN to be captured leave the chain by.
-fn conditions(capture: &CaptureRules, mark: u32) -> Vec<String> {
+/// The rules that all but a SYN to be captured leave the chain by. `mark`: for packets of our own sockets, which the kernel
+/// looks up where a packet comes in, not where it is forwarded.
+fn conditions(capture: &CaptureRules, mark: Option<u32>) -> Vec<String> {
     let mut rules = vec![
         "fib daddr type != unicast return".to_owned(),
         "ip6 daddr fe80::/10 return".to_owned(),
-        format!("{NO_REQUEST} socket transparent 1 meta mark set {mark:#x} accept"),
         "meta l4proto != 6 goto beside".to_owned(),
         // TCP behind extension headers.
         "meta nfproto ipv6 ip6 nexthdr != 6 goto beside".to_owned(),
         format!("{NO_REQUEST} goto beside"),
     ];
+    if let Some(mark) = mark {
+        rules.insert(2, format!("{NO_REQUEST} socket transparent 1 meta mark set {mark:#x} accept"));
+    }
     let mut leave = |condition: String| rules.push(format!("{condition} goto beside"));
     if !capture.ports.is_empty() {
         leave(format!("tcp dport != {}", ports(&capture.ports)));
