@@ -11,6 +11,7 @@ mod catalogue;
 mod cleanup;
 mod command_line;
 mod experiments;
+mod gateways;
 mod get;
 mod networks;
 mod place;
