@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN = target/release/bentpipe
 
-.PHONY: all build demo test bench parity results check man install clean setup-demo setup-test
+.PHONY: all build demo test bench bench-gateway parity results check man install clean setup-demo setup-test
 
 all: build
 
@@ -23,6 +23,11 @@ bench:
 	$(CARGO) bench --locked -p bentpipe-host --bench emulator
 	$(CARGO) bench --locked -p bentpipe-sim --bench simulator
 	$(CARGO) bench --locked -p bentpipe-lab --bench gateway
+
+# A pair of gateway daemons between real kernels, with the numbers of docs/gateway.md: thousands of connections, a gigabyte,
+# a hundred deaths. Takes about five minutes.
+bench-gateway:
+	$(CARGO) test --locked -p bentpipe --test gateway -- scale pushback --full
 
 # Live runs beside simulated ones: docs/parity.md. Live samples stay in runs/parity; to use them again:
 # bentpipe parity --live-from runs/parity

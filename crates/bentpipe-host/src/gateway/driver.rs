@@ -230,7 +230,7 @@ impl<P: Program> Loop<P> {
             if epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)).is_err() {
                 continue; // interrupted
             }
-            let (mut caught, mut admitted, mut looked_up) = (false, false, false);
+            let (mut caught, mut admitted, mut looked_up, mut bare) = (false, false, false, false);
             for event in &events {
                 let data = event.data.u64();
                 match data {
@@ -238,6 +238,7 @@ impl<P: Program> Loop<P> {
                     token::LOG => caught = true,
                     token::LISTENER => admitted = true,
                     token::RESOLVER => looked_up = true,
+                    token::RULES => bare = true,
                     _ => {
                         let id = SocketId(data as u32);
                         if !self.view().lookup_goes_on(id) {
@@ -246,6 +247,9 @@ impl<P: Program> Loop<P> {
                         changed = true;
                     }
                 }
+            }
+            if bare {
+                self.view().rules_are_gone();
             }
             if caught {
                 self.view().take_caught();
@@ -256,7 +260,7 @@ impl<P: Program> Loop<P> {
             if looked_up {
                 self.view().take_looked_up();
             }
-            changed |= caught || admitted || looked_up;
+            changed |= caught || admitted || looked_up || bare;
         }
     }
 

@@ -12,10 +12,12 @@ use super::netfilter::PacketLog;
 use crate::netlink::{Netlink, Rule};
 use bentpipe_gateway::file::{CaptureRules, Network};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -47,6 +49,7 @@ pub(crate) struct Rules<'a> {
 /// The rules, as long as this value lives.
 pub struct Firewall {
     nft: Child,
+    ended: OwnedFd,
     orders: Option<ChildStdin>,
     netlink: Netlink,
     routes: Vec<Rule>,
@@ -137,8 +140,9 @@ impl Firewall {
             return Err(error);
         }
         let netlink = Netlink::open()?;
+        let ended = pidfd_open(Pid::from_child(&nft), PidfdFlags::empty())?;
         let leaves = if rules.closed { format!("delete table inet {table}_closed\n") } else { String::new() };
-        let mut firewall = Firewall { nft, orders, netlink, routes: Vec::new(), leaves };
+        let mut firewall = Firewall { nft, ended, orders, netlink, routes: Vec::new(), leaves };
         firewall.route_here(rules)?;
         Ok(firewall)
     }
@@ -166,6 +170,13 @@ impl Firewall {
     /// Whether somebody has ended `nft`, and the rules with it.
     pub(crate) fn is_gone(&mut self) -> bool {
         !matches!(self.nft.try_wait(), Ok(None))
+    }
+}
+
+impl AsFd for Firewall {
+    /// Readable when somebody has ended `nft`.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
     }
 }
 
@@ -252,7 +263,7 @@ impl Rules<'_> {
         }
         if let Some(capture) = self.capture {
             add(&format!("rule inet {table} in iifname {} jump site", interfaces(capture)));
-            for condition in conditions(capture, mark) {
+            for condition in conditions(capture, Some(mark)) {
                 add(&format!("rule inet {table} site {condition}"));
             }
             let rate = self.rate_max;
@@ -287,7 +298,7 @@ impl Rules<'_> {
             add(&format!("chain inet {closed} site"));
             add(&format!("chain inet {closed} through {{ type filter hook forward priority filter; policy accept; }}"));
             add(&format!("rule inet {closed} through iifname {} jump site", interfaces(capture)));
-            for condition in conditions(capture, mark) {
+            for condition in conditions(capture, None) {
                 add(&format!("rule inet {closed} site {condition}"));
             }
             add(&format!("rule inet {closed} site reject with tcp reset"));
@@ -298,17 +309,20 @@ impl Rules<'_> {
 
 const NO_REQUEST: &str = "tcp flags & (fin|syn|rst|ack) != syn";
 
-/// The rules that all but a SYN to be captured leave the chain by.
-fn conditions(capture: &CaptureRules, mark: u32) -> Vec<String> {
+/// The rules that all but a SYN to be captured leave the chain by. `mark`: for packets of our own sockets, which the kernel
+/// looks up where a packet comes in, not where it is forwarded.
+fn conditions(capture: &CaptureRules, mark: Option<u32>) -> Vec<String> {
     let mut rules = vec![
         "fib daddr type != unicast return".to_owned(),
         "ip6 daddr fe80::/10 return".to_owned(),
-        format!("{NO_REQUEST} socket transparent 1 meta mark set {mark:#x} accept"),
         "meta l4proto != 6 goto beside".to_owned(),
         // TCP behind extension headers.
         "meta nfproto ipv6 ip6 nexthdr != 6 goto beside".to_owned(),
         format!("{NO_REQUEST} goto beside"),
     ];
+    if let Some(mark) = mark {
+        rules.insert(2, format!("{NO_REQUEST} socket transparent 1 meta mark set {mark:#x} accept"));
+    }
     let mut leave = |condition: String| rules.push(format!("{condition} goto beside"));
     if !capture.ports.is_empty() {
         leave(format!("tcp dport != {}", ports(&capture.ports)));

@@ -83,7 +83,8 @@ struct Network {
     listener_v4: Socket,
     listener_v6: Option<Socket>,
     counter: Counter,
-    firewall: Firewall,
+    /// `None`: somebody ended the last, and the next could not be installed.
+    firewall: Option<Firewall>,
 }
 
 struct Held {
@@ -116,6 +117,7 @@ pub(crate) mod token {
     pub const LOG: u64 = u64::MAX - 1;
     pub const LISTENER: u64 = u64::MAX - 2;
     pub const RESOLVER: u64 = u64::MAX - 3;
+    pub const RULES: u64 = u64::MAX - 4;
 }
 
 const BACKLOG: i32 = 4096;
@@ -159,6 +161,9 @@ impl CaptureSite {
         watch(resolver.as_fd(), token::RESOLVER)?;
         if let Some(network) = &network {
             watch(network.log.as_fd(), token::LOG)?;
+            if let Some(firewall) = &network.firewall {
+                watch(firewall.as_fd(), token::RULES)?;
+            }
             for listener in network.listeners() {
                 watch(listener.as_fd(), token::LISTENER)?;
             }
@@ -323,7 +328,7 @@ impl Network {
         };
         let firewall = Firewall::install(&rules)?;
         let counter = Counter::open(&firewall::table(log.group()), firewall::COUNTER)?;
-        Ok(Network { log, injector, listener_v4, listener_v6, counter, firewall })
+        Ok(Network { log, injector, listener_v4, listener_v6, counter, firewall: Some(firewall) })
     }
 
     fn listeners(&self) -> impl Iterator<Item = &Socket> {
@@ -331,7 +336,9 @@ impl Network {
     }
 
     /// After somebody ended `nft`.
-    fn install_again(&mut self, options: &CaptureOptions) -> io::Result<()> {
+    fn install_again(&mut self, options: &CaptureOptions, epoll: &OwnedFd) -> io::Result<()> {
+        // Its routes have the same names as the next one's.
+        self.firewall = None;
         let rules = Rules {
             capture: options.rules.as_ref(),
             closed: options.closed,
@@ -340,9 +347,15 @@ impl Network {
             group: self.log.group(),
             rate_max: options.rate_max,
         };
-        self.firewall = Firewall::install(&rules)?;
+        self.firewall = Some(watched(Firewall::install(&rules)?, epoll)?);
         Ok(())
     }
+}
+
+/// Tells the driver when `nft` ends.
+fn watched(firewall: Firewall, epoll: &OwnedFd) -> io::Result<Firewall> {
+    epoll::add(epoll, firewall.as_fd(), epoll::EventData::new_u64(token::RULES), epoll::EventFlags::IN)?;
+    Ok(firewall)
 }
 
 fn listener(address: IpAddr) -> io::Result<Socket> {
@@ -381,6 +394,14 @@ fn explain(what: &str, error: io::Error) -> io::Error {
 }
 
 impl SocketsView<'_> {
+    /// Somebody has ended `nft`.
+    pub(crate) fn rules_are_gone(&mut self) {
+        if let Some(site) = &mut self.own.site {
+            site.check_rules = self.clock.now();
+        }
+        self.site_is_due();
+    }
+
     /// Reads what the firewall caught.
     pub(crate) fn take_caught(&mut self) {
         let now = self.clock.now();
@@ -545,9 +566,9 @@ impl SocketsView<'_> {
         if site.check_rules <= now {
             site.check_rules = now + RULES_INTERVAL;
             if let Some(network) = &mut site.network
-                && network.firewall.is_gone()
+                && network.firewall.as_mut().is_none_or(Firewall::is_gone)
             {
-                let again = network.install_again(&site.options);
+                let again = network.install_again(&site.options, self.epoll);
                 site.remark(match again {
                     Ok(()) => "somebody ended nft, and the firewall's rules with it: installed again".into(),
                     Err(error) => {

@@ -12,6 +12,7 @@ mod cleanup;
 mod command_line;
 mod experiments;
 mod ftp_server;
+mod gateways;
 mod get;
 mod networks;
 mod place;

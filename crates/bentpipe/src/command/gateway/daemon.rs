@@ -6,6 +6,7 @@ use super::{keys, metrics, notify};
 use crate::cli::GatewayArguments;
 use anyhow::Context;
 use bentpipe_gateway::file::Role;
+use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::satellite::keys::PairKeys;
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::{Fail, Gateway, GatewayFile, Notice};
@@ -76,10 +77,15 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     log.line(Level::INFO, &format!("{} gateway, key {}: {}", name(role), own.public(), summary(&file)));
     notify::tell(notify::READY);
     let mut draining: Option<Instant> = None;
+    let is_asked = file.capture.is_some() || file.socks.is_some() || file.connect.is_some();
     let mut file = file;
     loop {
         let is_done = driver.wait_until_done(TICK);
         for notice in driver.take_notices() {
+            // Of no concern where nobody asks, as at most hubs, or where no request is taken any more.
+            if matches!(notice, Notice::Failing { .. } | Notice::Relaying) && (!is_asked || draining.is_some()) {
+                continue;
+            }
             log.line(level(&notice), &notice.to_string());
         }
         for remark in driver.take_remarks() {
@@ -163,7 +169,7 @@ fn name(role: Role) -> &'static str {
 fn level(notice: &Notice) -> Level {
     match notice {
         Notice::Connected | Notice::Heard | Notice::Released | Notice::Relaying => Level::INFO,
-        Notice::NotOpened { .. } => Level::INFO,
+        Notice::NotOpened { .. } | Notice::Lost { why: Loss::Closed, connections: 0 } => Level::INFO,
         Notice::NoSocket { .. } | Notice::NoCapture => Level::ERROR,
         _ => Level::WARN,
     }
