@@ -4,6 +4,7 @@ use super::BadInput;
 use crate::cli::{ExperimentsAction, ExperimentsArguments, ExperimentsRunArguments};
 use crate::files::write_whole;
 use crate::stop;
+use crate::terminal::RunsDisplay;
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_host::tcp_stack;
@@ -14,14 +15,12 @@ use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedOptions};
 use bentpipe_link::stack::TcpConfig;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 /// Live runs of one point before its lateness is told.
 const LIVE_TRIES: usize = 3;
@@ -77,10 +76,11 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
         true => Some(acquire_privilege().map_err(|error| BadInput(error.to_string()))?),
     };
     let stop = stop::flag_on_signals()?;
-    let display = Mutex::new(ProgressDisplay::new());
+    let display = Mutex::new(RunsDisplay::new());
     let show = |progress: Progress| {
         if let Ok(mut display) = display.lock() {
-            display.show(progress);
+            let Progress { done, total } = progress;
+            display.show(done, total, format!("{done} of {total} runs"));
         }
     };
     let runner = |scenario: &Scenario, stop: &AtomicBool| -> Result<Record, String> {
@@ -197,47 +197,4 @@ fn write_reports(
 
 fn told(error: LoadError) -> anyhow::Error {
     BadInput(error.to_string()).into()
-}
-
-/// How far the runs are, on standard error; plain lines now and then when that is no terminal.
-struct ProgressDisplay {
-    bar: Option<ProgressBar>,
-    last_line: Instant,
-}
-
-/// Time between plain progress lines.
-const LINE_EVERY: Duration = Duration::from_secs(10);
-
-impl ProgressDisplay {
-    fn new() -> ProgressDisplay {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(0);
-            // The template is a constant; a bad one would only change the looks.
-            bar.set_style(ProgressStyle::with_template("{wide_bar} {msg}").unwrap_or(ProgressStyle::default_bar()));
-            bar
-        });
-        ProgressDisplay { bar, last_line: Instant::now() }
-    }
-
-    fn show(&mut self, Progress { done, total }: Progress) {
-        let text = format!("{done} of {total} runs");
-        match &self.bar {
-            Some(bar) => {
-                bar.set_length(total as u64);
-                bar.set_position(done as u64);
-                bar.set_message(text);
-            }
-            None if self.last_line.elapsed() >= LINE_EVERY => {
-                self.last_line = Instant::now();
-                eprintln!("{text}");
-            }
-            None => {}
-        }
-    }
-
-    fn clear(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }

@@ -4,6 +4,7 @@ use super::BadInput;
 use crate::cli::SweepArguments;
 use crate::files::write_whole;
 use crate::stop;
+use crate::terminal::RunsDisplay;
 use anyhow::Context;
 use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
@@ -13,12 +14,12 @@ use bentpipe_lab::sweep::plan::{Plan, Request, SeedRule};
 use bentpipe_lab::sweep::summary::{Summary, summarise};
 use bentpipe_lab::sweep::{SweepError, parquet};
 use bentpipe_link::problem::Problem;
-use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-use std::io::{IsTerminal, Write};
+use indicatif::HumanDuration;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a scenario asks for that virtual runs cannot do.
 fn check_virtually(scenario: &Scenario) -> Result<(), Problem> {
@@ -67,8 +68,10 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
         merge: arguments.merge,
     };
     let stop = stop::flag_on_signals()?;
-    let mut display = ProgressDisplay::new();
-    let outcome = engine::run(&plan, &options, &run_virtually, &stop, &mut |progress| display.show(progress));
+    let mut display = RunsDisplay::new();
+    let outcome = engine::run(&plan, &options, &run_virtually, &stop, &mut |progress| {
+        display.show(progress.done, progress.total, words(progress));
+    });
     display.clear();
     let continues = |error: SweepError| match error.is_bad_input() {
         true => told(error),
@@ -143,53 +146,16 @@ fn default_folder(scenario: &Path) -> PathBuf {
     Path::new("runs").join(format!("{stem}-sweep"))
 }
 
-/// How far the sweep is, on standard error; plain lines now and then when that is no terminal.
-struct ProgressDisplay {
-    bar: Option<ProgressBar>,
-    last_line: Instant,
-}
-
-/// Time between plain progress lines.
-const LINE_EVERY: Duration = Duration::from_secs(10);
-
-impl ProgressDisplay {
-    fn new() -> ProgressDisplay {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(0);
-            // The template is a constant; a bad one would only change the looks.
-            bar.set_style(ProgressStyle::with_template("{wide_bar} {msg}").unwrap_or(ProgressStyle::default_bar()));
-            bar
-        });
-        ProgressDisplay { bar, last_line: Instant::now() }
+/// How far the sweep is, in words.
+fn words(progress: &SweepProgress) -> String {
+    let SweepProgress { done, total, open_ended, errors, left, .. } = progress;
+    let mut text = format!("{done} of {}{total} runs", if *open_ended { "at least " } else { "" });
+    if let Some(left) = left {
+        let left = HumanDuration(Duration::from_secs(left.as_secs()));
+        text.push_str(&format!(", {}{left} left", if *open_ended { "at least " } else { "" }));
     }
-
-    fn show(&mut self, progress: &SweepProgress) {
-        let SweepProgress { done, total, open_ended, errors, left, .. } = progress;
-        let mut text = format!("{done} of {}{total} runs", if *open_ended { "at least " } else { "" });
-        if let Some(left) = left {
-            let left = HumanDuration(Duration::from_secs(left.as_secs()));
-            text.push_str(&format!(", {}{left} left", if *open_ended { "at least " } else { "" }));
-        }
-        if *errors > 0 {
-            text.push_str(&format!(", {errors} could not be done"));
-        }
-        match &self.bar {
-            Some(bar) => {
-                bar.set_length(*total as u64);
-                bar.set_position(*done as u64);
-                bar.set_message(text);
-            }
-            None if self.last_line.elapsed() >= LINE_EVERY => {
-                self.last_line = Instant::now();
-                eprintln!("{text}");
-            }
-            None => {}
-        }
+    if *errors > 0 {
+        text.push_str(&format!(", {errors} could not be done"));
     }
-
-    fn clear(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
+    text
 }
