@@ -23,8 +23,8 @@ pub fn totals(rows: &[Row]) -> Totals {
     Totals { agree: count(Verdict::Agrees), other, missing: count(Verdict::Missing) }
 }
 
-const HEADINGS: [&str; 7] =
-    ["scenario", "measurement", "live", "virtual", "live ÷ virtual", "95 % interval", "verdict"];
+const HEADINGS: [&str; 8] =
+    ["scenario", "measurement", "live", "virtual", "live ÷ virtual", "95 % interval", "ρ", "verdict"];
 
 /// For a terminal.
 #[must_use]
@@ -91,6 +91,7 @@ fn cells(row: &Row) -> Vec<String> {
         shown(row.simulated),
         row.ratio.map_or_else(dash, |ratio| format!("{ratio:.4}")),
         row.interval.map_or_else(dash, |(low, high)| format!("{low:.3} … {high:.3}")),
+        row.correlation.map_or_else(dash, |correlation| format!("{correlation:.2}")),
         verdict(row),
     ]
 }
@@ -142,6 +143,7 @@ mod tests {
             simulated: Summary::of(&[2.1]),
             ratio: Some(1.0),
             interval: Some((0.95, 1.05)),
+            correlation: Some(0.9),
             verdict,
             problem: None,
             note: None,
