@@ -3,6 +3,7 @@
 use super::capture::Gateway;
 use super::ip::{Ip, Up};
 use super::sockets::Socket;
+use crate::tcp::clock::TimerClock;
 use crate::tcp::outbox::Outbox;
 use crate::tcp::settings::Settings;
 use crate::tcp::{Connection, Ends, Output, State};
@@ -24,6 +25,7 @@ pub struct Stack {
     pub(super) ip: Ip,
     pub(super) settings: Arc<Settings>,
     seed: Seed,
+    clock: TimerClock,
     pub(super) connections: Vec<Option<Slot>>,
     free: Vec<usize>,
     index: IndexMap<(SocketAddrV4, SocketAddrV4), usize, FxBuildHasher>,
@@ -87,6 +89,7 @@ impl Stack {
     pub fn new(ip: Ip, settings: Settings, seed: Seed) -> Stack {
         Stack {
             ip,
+            clock: TimerClock::new(&settings, seed.child("timer wheel").0),
             settings: Arc::new(settings),
             seed,
             connections: Vec::new(),
@@ -267,7 +270,14 @@ impl Stack {
         // Told apart by the ends and the time of their meeting, so that one connection shifts no other's (RFC 6528 §3 makes
         // a first sequence number of the same two).
         let seed = self.seed.child(&format!("{local} {remote} {}", now.ns));
-        Some(Ends { local, remote, mtu, sequence: seed.child("sequence").0 as u32, random: seed.stream("control") })
+        Some(Ends {
+            local,
+            remote,
+            mtu,
+            sequence: seed.child("sequence").0 as u32,
+            random: seed.stream("control"),
+            clock: self.clock,
+        })
     }
 
     fn add(&mut self, connection: Connection, owner: Option<u32>, listener: Option<u16>) -> usize {

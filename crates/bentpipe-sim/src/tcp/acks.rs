@@ -1,6 +1,7 @@
 //! When the receiver acknowledges: every second full segment, at once, or after a delay (RFC 1122 §4.2.3.2, RFC 5681
 //! §4.2), with Linux's quick acknowledgements at the start and after pauses.
 
+use super::clock::TimerClock;
 use super::settings::Settings;
 use bentpipe_link::time::{Duration, Instant};
 
@@ -28,6 +29,8 @@ pub struct AckPolicy {
     owed: bool,
     at_once: bool,
     due: Option<Instant>,
+    /// When the timer for it fires.
+    fires: Option<Instant>,
 }
 
 impl AckPolicy {
@@ -48,6 +51,7 @@ impl AckPolicy {
             owed: false,
             at_once: false,
             due: None,
+            fires: None,
         }
     }
 
@@ -99,7 +103,7 @@ impl AckPolicy {
     }
 
     /// Whether to acknowledge now. `next`: the next byte expected; otherwise the timer runs.
-    pub fn decide(&mut self, now: Instant, next: u64, smoothed_rtt: Duration) -> bool {
+    pub fn decide(&mut self, now: Instant, next: u64, smoothed_rtt: Duration, clock: TimerClock) -> bool {
         if !self.owed {
             return false;
         }
@@ -107,13 +111,18 @@ impl AckPolicy {
         if self.at_once || quick || next.saturating_sub(self.told) > (self.every - 1) * self.segment {
             return true;
         }
-        let due = now + self.delay(smoothed_rtt);
+        let delay = self.delay(smoothed_rtt);
+        let due = now + delay;
         match self.due {
-            None => self.due = Some(due),
+            None => {}
             // About to expire: not worth waiting (Linux).
             Some(set) if self.fixed_delay.is_none() && set <= now + Duration { ns: self.pace.ns / 4 } => return true,
-            Some(set) => self.due = Some(set.min(due)),
+            Some(set) if set <= due => return false,
+            Some(_) => {}
         }
+        self.due = Some(due);
+        // A delay that is set is the stack's own, by a clock of its own.
+        self.fires = Some(if self.fixed_delay.is_some() { due } else { clock.expiry(now, delay) });
         false
     }
 
@@ -149,6 +158,7 @@ impl AckPolicy {
         self.at_once = false;
         self.small_segment = false;
         self.due = None;
+        self.fires = None;
     }
 
     /// Data of our own leaves at `now`: soon after the peer's, it is a conversation.
@@ -167,7 +177,7 @@ impl AckPolicy {
     /// When the delay ends.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
-        self.due
+        self.fires
     }
 
     /// The delay has ended; an acknowledgement goes out.

@@ -20,6 +20,7 @@
 //! | [`congestion`] | how the congestion window moves |
 
 pub mod acks;
+pub mod clock;
 pub mod congestion;
 mod input;
 pub mod outbox;
@@ -44,6 +45,7 @@ use bentpipe_link::seed::Stream;
 use bentpipe_link::socket::{Connection as Progress, Received, ReceivedPattern, SocketError};
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::BitRate;
+use clock::TimerClock;
 use congestion::{CongestionControl, Window};
 use outbox::Outbox;
 use receive::ReceiveBuffer;
@@ -141,6 +143,8 @@ pub struct Connection {
 
     // Sending. Sequence numbers count from our SYN, which is 0.
     initial_sequence: u32,
+    /// When timers fire.
+    clock: TimerClock,
     una: u64,
     next: u64,
     /// Last byte + 1 that the peer lets us send.
@@ -310,6 +314,8 @@ pub struct Ends {
     pub sequence: u32,
     /// Randomness for the congestion control.
     pub random: Stream,
+    /// The clock of the host's timers.
+    pub clock: TimerClock,
 }
 
 impl Connection {
@@ -333,6 +339,7 @@ impl Connection {
             timestamps: settings.timestamps,
             ecn: settings.ecn,
             initial_sequence: ends.sequence,
+            clock: ends.clock,
             una: 0,
             next: 0,
             peer_edge: 0,

@@ -44,7 +44,7 @@ impl Connection {
             payload: Payload::Empty,
         };
         self.handshake.sent_at = Some(now);
-        self.handshake.due = Some(now + self.handshake.interval);
+        self.handshake.due = Some(self.clock.expiry(now, self.handshake.interval));
         self.next = self.next.max(1);
         self.facts.mss = Some(self.mss_offered);
         self.facts.window_scale = segment.syn.and_then(|syn| syn.window_scale);
@@ -107,7 +107,7 @@ impl Connection {
 
     /// Tells the peer what arrived, if it is owed.
     pub(super) fn acknowledge_if_owed(&mut self, output: &mut Output<'_>) {
-        if self.acks.decide(output.now, self.buffer.next(), self.rto.smoothed()) {
+        if self.acks.decide(output.now, self.buffer.next(), self.rto.smoothed(), self.clock) {
             self.send_acknowledgement(output);
         }
     }

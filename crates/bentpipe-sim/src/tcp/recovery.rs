@@ -461,7 +461,8 @@ impl Connection {
         let (marked, next) = self.board.mark_overdue(self.rack.newest, now, patience);
         self.flight.lost += u64::from(marked);
         if let Some(due) = next {
-            self.timer = Some((Timer::Reordering, (due + Duration::from_millis(2)).min(now + self.rto.rto())));
+            let wait = ((due + Duration::from_millis(2)).since(now)).min(self.rto.rto());
+            self.timer = Some((Timer::Reordering, self.clock.expiry(now, wait)));
             return true;
         }
         false

@@ -54,6 +54,8 @@ pub struct Settings {
     pub rto_max: Duration,
     /// Clock tick of round-trip measurements and retransmission timers; zero: exact.
     pub rto_granularity: Duration,
+    /// Timers run on Linux's timer wheel: [`TimerClock`](super::clock::TimerClock).
+    pub timer_wheel: bool,
     /// How losses are repaired without SACK.
     pub recovery: Recovery,
     /// Retransmit at the third duplicate acknowledgement.
@@ -119,6 +121,7 @@ impl Settings {
             }),
             rto_max: config.rto_max.unwrap_or(Duration::from_secs(120)),
             rto_granularity: config.rto_granularity.unwrap_or(Duration::ZERO),
+            timer_wheel: estimator == RtoEstimator::Linux && config.rto_granularity.is_none(),
             recovery: config.recovery.unwrap_or(Recovery::NewReno),
             fast_retransmit: config.fast_retransmit.unwrap_or(true),
             limited_transmit: config.limited_transmit.unwrap_or(true),

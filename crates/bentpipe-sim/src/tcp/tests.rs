@@ -50,6 +50,7 @@ fn ends(end: usize) -> Ends {
         // Close to the wrap.
         sequence: u32::MAX - 5000 * (end as u32 + 1),
         random: Seed(end as u64).stream("control"),
+        clock: TimerClock::Exact,
     }
 }
 

@@ -100,15 +100,6 @@ impl Connection {
         self.send_syn(output);
     }
 
-    /// The timer of a coarse clock ends at a tick.
-    fn at(&self, now: Instant, after: Duration) -> Instant {
-        let at = now + after;
-        match self.settings.rto_granularity.ns {
-            0 => at,
-            tick => Instant { ns: at.ns.div_ceil(tick).saturating_mul(tick) },
-        }
-    }
-
     pub(super) fn restart_retransmission_timer(&mut self, now: Instant) {
         if self.board.is_empty() {
             self.timer = None;
@@ -119,7 +110,7 @@ impl Connection {
         if let (Some((Timer::LossProbe | Timer::Reordering, _)), Some(head)) = (self.timer, self.board.head()) {
             rto = Duration { ns: (head.at + rto).since(now).ns.max(1) };
         }
-        self.timer = Some((Timer::Retransmit, self.at(now, rto)));
+        self.timer = Some((Timer::Retransmit, self.clock.expiry(now, rto)));
     }
 
     /// An acknowledgement moved things on: the probe's timer, or the retransmission's (RFC 6298 §5.3).
@@ -154,7 +145,7 @@ impl Connection {
         if rto > Duration::ZERO {
             after = after.min(rto);
         }
-        self.timer = Some((Timer::LossProbe, now + after));
+        self.timer = Some((Timer::LossProbe, self.clock.expiry(now, after)));
         true
     }
 
@@ -197,7 +188,7 @@ impl Connection {
         if let (Some(limit), Some(since)) = (self.settings.user_timeout, self.first_retransmission) {
             rto = rto.min(Duration { ns: (since + limit).since(now).ns.max(1) });
         }
-        self.timer = Some((Timer::Retransmit, self.at(now, rto)));
+        self.timer = Some((Timer::Retransmit, self.clock.expiry(now, rto)));
     }
 
     /// Whether retransmissions have gone on for too long (RFC 1122 §4.2.3.5 R2; RFC 5482).
@@ -230,7 +221,7 @@ impl Connection {
             return;
         }
         if self.timer.is_none() {
-            self.timer = Some((Timer::WindowProbe, self.at(now, self.rto.rto())));
+            self.timer = Some((Timer::WindowProbe, self.clock.expiry(now, self.rto.rto())));
         }
     }
 
@@ -250,7 +241,7 @@ impl Connection {
             self.send_probe(output);
             self.probes_unanswered += 1;
             self.rto.back_off();
-            self.timer = Some((Timer::WindowProbe, self.at(output.now, self.rto.rto())));
+            self.timer = Some((Timer::WindowProbe, self.clock.expiry(output.now, self.rto.rto())));
         }
     }
 
