@@ -116,6 +116,7 @@ impl Link {
 }
 
 impl Node for Link {
+    #[inline]
     fn receive(&mut self, now: Instant, port: Port, packet: Packet) {
         self.wake(now);
         let Some(direction) = self.directions.get_mut(port.0) else {
@@ -147,6 +148,7 @@ impl Node for Link {
         self.quiet_until = quiet_until;
     }
 
+    #[inline]
     fn poll_transmit(&mut self, now: Instant) -> Option<(Port, Packet)> {
         for (i, direction) in self.directions.iter_mut().enumerate() {
             if let Some((receiver, packet)) = direction.deliver(now) {
