@@ -152,7 +152,10 @@ impl Direction {
         if self.next > now {
             return None;
         }
-        let arrived = self.media.iter_mut().enumerate().find_map(|(i, medium)| Some((i, medium.deliver(now)?)));
+        let arrived = match &mut self.media[..] {
+            [medium] => medium.deliver(now).map(|packet| (0, packet)),
+            media => media.iter_mut().enumerate().find_map(|(i, medium)| Some((i, medium.deliver(now)?))),
+        };
         self.find_next();
         arrived
     }

@@ -27,7 +27,8 @@ pub struct AckPolicy {
     small_segment: bool,
     owed: bool,
     at_once: bool,
-    due: Option<Instant>,
+    /// When the delay ends; [`Instant::FAR`]: nothing waits for that.
+    due: Instant,
 }
 
 impl AckPolicy {
@@ -47,7 +48,7 @@ impl AckPolicy {
             small_segment: false,
             owed: false,
             at_once: false,
-            due: None,
+            due: Instant::FAR,
         }
     }
 
@@ -107,13 +108,11 @@ impl AckPolicy {
         if self.at_once || quick || next.saturating_sub(self.told) > (self.every - 1) * self.segment {
             return true;
         }
-        let due = now + self.delay(smoothed_rtt);
-        match self.due {
-            None => self.due = Some(due),
-            // About to expire: not worth waiting (Linux).
-            Some(set) if self.fixed_delay.is_none() && set <= now + Duration { ns: self.pace.ns / 4 } => return true,
-            Some(set) => self.due = Some(set.min(due)),
+        // About to expire: not worth waiting (Linux).
+        if self.fixed_delay.is_none() && self.due <= now + Duration::from_nanos(self.pace.ns / 4) {
+            return true;
         }
+        self.due = self.due.min(now + self.delay(smoothed_rtt));
         false
     }
 
@@ -148,7 +147,7 @@ impl AckPolicy {
         self.owed = false;
         self.at_once = false;
         self.small_segment = false;
-        self.due = None;
+        self.due = Instant::FAR;
     }
 
     /// Data of our own leaves at `now`: soon after the peer's, it is a conversation.
@@ -164,9 +163,9 @@ impl AckPolicy {
         self.told
     }
 
-    /// When the delay ends.
+    /// When the delay ends; [`Instant::FAR`]: nothing waits for that.
     #[must_use]
-    pub fn due(&self) -> Option<Instant> {
+    pub fn due(&self) -> Instant {
         self.due
     }
 
