@@ -50,9 +50,12 @@ pub(crate) fn receive_range(
     let turn_end = at.saturating_add(TURN_BYTES_MAX);
     while *at < turn_end {
         match sockets.receive_pattern(socket, pattern, *at, CALL_BYTES_MAX)? {
-            ReceivedPattern::Bytes { bytes, wrong } => {
+            ReceivedPattern::Bytes { bytes, wrong, more } => {
                 *at = at.saturating_add(bytes);
                 arrivals.add(now, bytes, wrong);
+                if !more && *at < turn_end {
+                    return Ok(Turn::Waiting);
+                }
             }
             ReceivedPattern::Nothing => return Ok(Turn::Waiting),
             ReceivedPattern::End => return Ok(Turn::Over),

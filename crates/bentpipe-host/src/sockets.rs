@@ -342,7 +342,8 @@ impl Sockets for SocketsView<'_> {
         let chunk = usize::try_from(max).unwrap_or(PATTERN_CHUNK).min(PATTERN_CHUNK);
         let received = self.receive(socket, &mut scratch[..chunk]).map(|received| match received {
             Received::Bytes(n) => {
-                ReceivedPattern::Bytes { bytes: n as u64, wrong: count_wrong(pattern, offset, &scratch[..n]) }
+                let wrong = count_wrong(pattern, offset, &scratch[..n]);
+                ReceivedPattern::Bytes { bytes: n as u64, wrong, more: true }
             }
             Received::Nothing => ReceivedPattern::Nothing,
             Received::End => ReceivedPattern::End,

@@ -213,22 +213,29 @@ impl Datagram {
     #[inline]
     pub fn bytes(&self) -> u64 {
         let ethernet = if self.ethernet.is_some() { ETHERNET_HEADER } else { 0 };
+        // Most are segments: that is found out at the call.
         ethernet
             + match &self.body {
-                Body::Arp { .. } => ARP_MESSAGE,
-                Body::Fragment { length, .. } => IP_HEADER + u64::from(*length),
-                body => IP_HEADER + body.bytes(),
+                Body::Tcp(segment) => IP_HEADER + segment.bytes(),
+                body => body.bytes_with_header(),
             }
     }
 }
 
 impl Body {
+    fn bytes_with_header(&self) -> u64 {
+        match self {
+            Body::Arp { .. } => ARP_MESSAGE,
+            Body::Fragment { length, .. } => IP_HEADER + u64::from(*length),
+            body => IP_HEADER + body.bytes(),
+        }
+    }
+
     /// Bytes after the IP header, of a whole packet.
     #[must_use]
-    #[inline]
     pub fn bytes(&self) -> u64 {
         match self {
-            Body::Tcp(segment) => segment.header_bytes() + segment.payload.length(),
+            Body::Tcp(segment) => segment.bytes(),
             Body::Udp { data, .. } | Body::Echo { data, .. } => SHORT_HEADER + data.len() as u64,
             Body::Unreachable { about, .. } => SHORT_HEADER + about.len() as u64,
             Body::Fragment { whole, .. } => whole.body.bytes(),
@@ -238,6 +245,13 @@ impl Body {
 }
 
 impl Segment {
+    /// Length of header and data.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.header_bytes() + self.payload.length()
+    }
+
     /// Length of the header with its options, padded to words as usual stacks do: timestamps take 12 bytes, SACK 4 and 8
     /// a block, a SYN's MSS 4, its window scale 4 and SACK permission 4 (2 shared with the timestamps' padding).
     #[must_use]
@@ -246,6 +260,10 @@ impl Segment {
         if self.syn.is_none() && self.sack.is_none() {
             return TCP_HEADER + if self.timestamps.is_some() { 12 } else { 0 };
         }
+        self.long_header_bytes()
+    }
+
+    fn long_header_bytes(&self) -> u64 {
         let sack = match self.sack_blocks() {
             [] => 0,
             blocks => 4 + 8 * blocks.len() as u64,

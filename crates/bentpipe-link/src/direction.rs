@@ -61,6 +61,8 @@ pub struct Direction {
     media: Vec<Medium>,
     /// Closed while the circuit is down.
     open: bool,
+    /// See [`Direction::next_event`].
+    next: Instant,
     counters: SenderCounters,
 }
 
@@ -82,21 +84,24 @@ impl Direction {
             transmitter,
             media,
             open,
+            next: Instant::FAR,
             counters: SenderCounters::default(),
         }
     }
 
     /// A packet comes in at the sender.
+    #[inline]
     pub fn offer(&mut self, now: Instant, packet: Packet) {
         self.counters.offered_packets += 1;
         self.counters.offered_bytes += packet.bytes();
         if self.open && self.transmitter.has_room() {
-            let bits = self.framing.bits(&packet, self.carries_ethernet);
-            self.transmitter.start(now, packet, bits, false);
-        } else if !self.queue.push(packet) {
+            self.start(now, packet, false);
+            self.find_next();
+        } else if self.queue.push(packet) {
+            self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(self.queue.bytes());
+        } else {
             self.counters.dropped_packets += 1;
         }
-        self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(self.queue.bytes());
     }
 
     /// Moves packets whose transmission is over to the media, and the next ones onto the channels. Returns the time of
@@ -120,6 +125,7 @@ impl Direction {
             }
             self.start_next(sent.end, true);
         }
+        self.find_next();
         last_end
     }
 
@@ -127,6 +133,7 @@ impl Direction {
     pub fn open(&mut self, now: Instant) {
         self.open = true;
         while self.transmitter.has_room() && self.start_next(now, false) {}
+        self.find_next();
     }
 
     /// The circuit is down: what comes now waits. With `cut`, what is being sent is lost.
@@ -136,16 +143,21 @@ impl Direction {
             let lost = self.transmitter.abandon();
             self.counters.abandoned_packets += lost as u64;
         }
+        self.find_next();
     }
 
     /// The next packet that arrived by `now`, and the number of its receiver.
     #[inline]
     pub fn deliver(&mut self, now: Instant) -> Option<(usize, Packet)> {
-        if let [medium] = &mut self.media[..] {
-            return Some((0, medium.deliver(now)?));
+        if self.next > now {
+            return None;
         }
-        let receiver = self.media.iter().position(|medium| medium.next_arrival() <= now)?;
-        Some((receiver, self.media[receiver].deliver(now)?))
+        let arrived = match &mut self.media[..] {
+            [medium] => medium.deliver(now).map(|packet| (0, packet)),
+            media => media.iter_mut().enumerate().find_map(|(i, medium)| Some((i, medium.deliver(now)?))),
+        };
+        self.find_next();
+        arrived
     }
 
     /// When something happens next that can be seen outside: the next arrival. Ends of transmissions before it can be
@@ -160,10 +172,20 @@ impl Direction {
     /// The same; [`Instant::FAR`]: nothing.
     #[inline]
     pub(crate) fn next_event(&self) -> Instant {
-        if let [medium] = &self.media[..] {
-            let at = medium.next_arrival();
-            return if at == Instant::FAR { self.transmitter.first_end() } else { at };
-        }
+        self.next
+    }
+
+    /// After packets moved: takes note of what happens next.
+    #[inline]
+    fn find_next(&mut self) {
+        self.next = match &self.media[..] {
+            [medium] if medium.next_arrival() != Instant::FAR => medium.next_arrival(),
+            [_] => self.transmitter.first_end(),
+            _ => self.first_of_many(),
+        };
+    }
+
+    fn first_of_many(&self) -> Instant {
         let (mut first, mut last) = (Instant::FAR, Instant::ZERO);
         for medium in &self.media {
             let at = medium.next_arrival();
@@ -244,13 +266,19 @@ impl Direction {
         &self.media
     }
 
+    #[inline]
     fn start_next(&mut self, now: Instant, follows: bool) -> bool {
         if !self.open {
             return false;
         }
         let Some(packet) = self.queue.pop() else { return false };
+        self.start(now, packet, follows);
+        true
+    }
+
+    #[inline]
+    fn start(&mut self, now: Instant, packet: Packet, follows: bool) {
         let bits = self.framing.bits(&packet, self.carries_ethernet);
         self.transmitter.start(now, packet, bits, follows);
-        true
     }
 }

@@ -83,6 +83,7 @@ const ETHERNET_HEADER: u64 = 14;
 impl Framing {
     /// Bits that `packet` occupies on the wire. `ethernet`: it is an Ethernet frame, not an IP packet.
     #[must_use]
+    #[inline]
     pub fn bits(&self, packet: &Packet, ethernet: bool) -> u64 {
         let length = packet.bytes();
         match self {

@@ -19,6 +19,8 @@ pub struct Link {
     circuit: Option<Circuit>,
     /// No transmission ends before this; kept on a link without circuit.
     quiet_until: Instant,
+    /// The first of the directions' next events.
+    next: Instant,
 }
 
 impl Link {
@@ -40,7 +42,7 @@ impl Link {
         };
         let mut directions = vec![direction(&config.forward, "forward", terminals)];
         directions.extend((0..terminals).map(|i| direction(&config.back, &format!("return{i}"), 1)));
-        Link { directions, circuit, quiet_until: Instant::ZERO }
+        Link { directions, circuit, quiet_until: Instant::ZERO, next: Instant::FAR }
     }
 
     /// Forward first, then the return of each terminal.
@@ -53,6 +55,11 @@ impl Link {
     #[must_use]
     pub fn circuit(&self) -> Option<&Circuit> {
         self.circuit.as_ref()
+    }
+
+    #[inline]
+    fn find_next(&mut self) {
+        self.next = self.directions.iter().fold(Instant::FAR, |next, direction| next.min(direction.next_event()));
     }
 
     fn is_sending(&self) -> bool {
@@ -116,6 +123,7 @@ impl Link {
 }
 
 impl Node for Link {
+    #[inline]
     fn receive(&mut self, now: Instant, port: Port, packet: Packet) {
         self.wake(now);
         let Some(direction) = self.directions.get_mut(port.0) else {
@@ -124,6 +132,7 @@ impl Node for Link {
         };
         direction.offer(now, packet);
         self.quiet_until = self.quiet_until.min(direction.first_end());
+        self.next = self.next.min(direction.next_event());
         if let Some(circuit) = self.circuit.as_mut() {
             circuit.want(now);
             self.wake(now);
@@ -134,23 +143,30 @@ impl Node for Link {
     fn wake(&mut self, now: Instant) {
         if self.circuit.is_some() {
             self.wake_with_circuit(now);
+            self.find_next();
             return;
         }
         if now < self.quiet_until {
             return;
         }
-        let mut quiet_until = Instant::FAR;
+        self.quiet_until = Instant::FAR;
+        self.next = Instant::FAR;
         for direction in &mut self.directions {
             direction.advance(now);
-            quiet_until = quiet_until.min(direction.first_end());
+            self.quiet_until = self.quiet_until.min(direction.first_end());
+            self.next = self.next.min(direction.next_event());
         }
-        self.quiet_until = quiet_until;
     }
 
+    #[inline]
     fn poll_transmit(&mut self, now: Instant) -> Option<(Port, Packet)> {
-        for (i, direction) in self.directions.iter_mut().enumerate() {
+        if self.next > now {
+            return None;
+        }
+        for (number, direction) in self.directions.iter_mut().enumerate() {
             if let Some((receiver, packet)) = direction.deliver(now) {
-                return Some((Port(if i == 0 { receiver + 1 } else { 0 }), packet));
+                self.find_next();
+                return Some((Port(if number == 0 { receiver + 1 } else { 0 }), packet));
             }
         }
         None
@@ -158,10 +174,7 @@ impl Node for Link {
 
     #[inline]
     fn next_wake(&self) -> Option<Instant> {
-        let mut first = Instant::FAR;
-        for direction in &self.directions {
-            first = first.min(direction.next_event());
-        }
+        let mut first = self.next;
         if self.circuit.is_some() {
             first = first.min(self.circuit_event());
         }

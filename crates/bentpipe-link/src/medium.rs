@@ -104,6 +104,8 @@ pub struct Medium {
     damaged: VecDeque<u64>,
     /// When the first of them arrives; [`Instant::FAR`]: none.
     first_arrival: Instant,
+    /// Every packet arrives whole, after the same delay.
+    perfect: bool,
     counters: MediumCounters,
 }
 
@@ -141,6 +143,10 @@ impl Medium {
     #[must_use]
     pub fn new(config: MediumConfig, noise: NoiseProcess, loss_random: Stream, jitter_random: Stream) -> Self {
         let loss = config.loss.filter(|loss| loss.share > 0.0).map(|loss| LossProcess::new(loss, loss_random));
+        let perfect = loss.is_none()
+            && config.outages.is_empty()
+            && config.jitter == Duration::ZERO
+            && noise.schedule().is_silent();
         Medium {
             config,
             noise,
@@ -150,12 +156,32 @@ impl Medium {
             taken: 0,
             damaged: VecDeque::new(),
             first_arrival: Instant::FAR,
+            perfect,
             counters: MediumCounters::default(),
         }
     }
 
     /// A packet of `bits` framed bits whose transmission ran from `start` to `end`.
-    pub fn carry(&mut self, start: Instant, end: Instant, bits: u64, mut packet: Packet) {
+    #[inline]
+    pub fn carry(&mut self, start: Instant, end: Instant, bits: u64, packet: Packet) {
+        if self.perfect {
+            self.put(end + self.config.one_way_delay, packet);
+        } else {
+            self.carry_through(start, end, bits, packet);
+        }
+    }
+
+    /// The packet arrives at `due`.
+    #[inline]
+    fn put(&mut self, due: Instant, packet: Packet) {
+        if self.line.is_empty() {
+            self.first_arrival = due;
+        }
+        self.line.push_back((due, packet));
+    }
+
+    /// Through errors, losses and jitter.
+    fn carry_through(&mut self, start: Instant, end: Instant, bits: u64, mut packet: Packet) {
         let lost = self.loss.as_mut().is_some_and(LossProcess::loses_packet)
             || self.config.outages.iter().any(|outage| outage.touches(start, end));
         let errors = if self.config.deliver_damaged && !lost {
@@ -181,15 +207,13 @@ impl Medium {
         if self.config.jitter > Duration::ZERO {
             due += Duration { ns: (unit(&mut self.jitter_random) * self.config.jitter.ns as f64) as u64 };
         }
-        match self.line.back() {
-            Some((last, _)) => due = due.max(*last),
-            None => self.first_arrival = due,
+        if let Some((last, _)) = self.line.back() {
+            due = due.max(*last);
         }
-        self.counters.in_flight_packets += 1;
         if errors > 0 {
             self.damaged.push_back(self.taken + self.line.len() as u64);
         }
-        self.line.push_back((due, packet));
+        self.put(due, packet);
     }
 
     /// The next packet that has arrived by `now`.
@@ -198,14 +222,13 @@ impl Medium {
         if self.first_arrival > now { None } else { self.take() }
     }
 
+    #[inline]
     fn take(&mut self) -> Option<Packet> {
         let (_, packet) = self.line.pop_front()?;
         if let Some((_, later)) = self.line.get(PREFETCH_AHEAD) {
             later.prefetch();
         }
         self.first_arrival = self.line.front().map_or(Instant::FAR, |(due, _)| *due);
-        self.counters.in_flight_packets -= 1;
-        self.counters.delivered_packets += 1;
         if self.damaged.front() == Some(&self.taken) {
             self.damaged.pop_front();
             self.counters.delivered_damaged_packets += 1;
@@ -225,7 +248,11 @@ impl Medium {
     /// What became of the packets so far.
     #[must_use]
     pub fn counters(&self) -> MediumCounters {
-        self.counters
+        MediumCounters {
+            in_flight_packets: self.line.len() as u64,
+            delivered_packets: self.taken,
+            ..self.counters
+        }
     }
 
     /// The receiver's bit errors.

@@ -29,6 +29,7 @@ impl Fifo {
 
     /// Takes a packet in; `false`: it does not fit and is dropped.
     #[must_use]
+    #[inline]
     pub fn push(&mut self, packet: Packet) -> bool {
         let fits = match self.limit {
             QueueLimit::Bytes(limit) => self.bytes + packet.bytes() <= limit,
@@ -42,6 +43,7 @@ impl Fifo {
     }
 
     /// The next packet to transmit.
+    #[inline]
     pub fn pop(&mut self) -> Option<Packet> {
         let packet = self.waiting.pop_front()?;
         self.bytes -= packet.bytes();
@@ -50,6 +52,7 @@ impl Fifo {
 
     /// Bytes waiting.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -64,6 +64,8 @@ pub enum ReceivedPattern {
         bytes: u64,
         /// How many of them were not what [`pattern_byte`] says.
         wrong: u64,
+        /// `false`: asking again at once would find [`ReceivedPattern::Nothing`].
+        more: bool,
     },
     /// Nothing now.
     Nothing,

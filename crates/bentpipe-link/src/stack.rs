@@ -72,7 +72,8 @@ pub struct TcpConfig {
     pub paws: Option<bool>,
     /// How the time-out follows from the measured round-trip time.
     pub rto_estimator: Option<RtoEstimator>,
-    /// Tick of the clock that measures round trips and runs the timers (RFC 6298 G; 4.4BSD: 500 ms).
+    /// Tick of the clock that measures round trips and runs the timers (RFC 6298 G; 4.4BSD: 500 ms). Not given: exact, and
+    /// with `rto_estimator = "linux"` timers that fire as late as Linux's timer wheel has them.
     pub rto_granularity: Option<Duration>,
     /// SYNs sent again at even intervals before the interval doubles (Linux since 6.5: 4).
     pub syn_linear_timeouts: Option<u32>,

@@ -148,6 +148,7 @@ impl Transmitter {
 
     /// Starts to send on the lowest free channel. `follows`: the packet was waiting when that channel became free at
     /// `now`, so it takes up the fraction of a nanosecond left over.
+    #[inline]
     pub fn start(&mut self, now: Instant, packet: Packet, bits: u64, follows: bool) {
         let Some(channel) = self.channels.iter_mut().find(|channel| channel.sending.is_none()) else {
             debug_assert!(false, "start() without a free channel");
@@ -189,8 +190,12 @@ impl Transmitter {
     }
 
     /// The packet that was out first, if one is by `now`.
+    #[inline]
     pub fn finish(&mut self, now: Instant) -> Option<Sent> {
-        let end = self.next_end().filter(|end| *end <= now)?;
+        let end = self.first_end;
+        if end > now || end == Instant::FAR {
+            return None;
+        }
         if let [channel] = &mut self.channels[..] {
             self.busy = 0;
             self.first_end = Instant::FAR;

@@ -270,14 +270,7 @@ impl<P: Program> Network<P> {
     fn run_link(&mut self, number: usize) {
         let now = self.now;
         self.links[number].wake(now);
-        loop {
-            // Nothing arrives before the link is due.
-            let due = self.links[number].next_wake().unwrap_or(Instant::FAR);
-            self.due[number] = due;
-            if due > now {
-                return;
-            }
-            let Some((port, packet)) = self.links[number].poll_transmit(now) else { return };
+        while let Some((port, packet)) = self.links[number].poll_transmit(now) {
             let (site, interface) = self.plan.links[number].ports[port.0];
             for observer in &mut self.observers {
                 observer.packet(now, site, interface, false, &packet);
@@ -285,6 +278,7 @@ impl<P: Program> Network<P> {
             self.hosts[site].receive(now, Port(interface), packet);
             self.hand_over(site, number);
         }
+        self.due[number] = self.links[number].next_wake().unwrap_or(Instant::FAR);
     }
 
     /// Hands what a site sends to its links.

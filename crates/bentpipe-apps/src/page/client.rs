@@ -327,7 +327,7 @@ impl Connection {
         let most = left.min(CALL_BYTES_MAX);
         let received = sockets.receive_pattern(self.socket, seed, self.at, most);
         match received.map_err(|error| self.broken(error))? {
-            ReceivedPattern::Bytes { bytes, wrong } => {
+            ReceivedPattern::Bytes { bytes, wrong, .. } => {
                 arrivals.add(now, bytes, if job.bytes.is_some() { wrong } else { 0 });
                 self.at += bytes;
                 self.reader.took_plain(bytes);

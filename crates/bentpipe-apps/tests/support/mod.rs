@@ -518,7 +518,8 @@ impl Sockets for View<'_> {
         let mut buffer = vec![0; max.min(65_536) as usize];
         Ok(match self.receive(socket, &mut buffer)? {
             Received::Bytes(n) => {
-                ReceivedPattern::Bytes { bytes: n as u64, wrong: count_wrong(pattern, offset, &buffer[..n]) }
+                let wrong = count_wrong(pattern, offset, &buffer[..n]);
+                ReceivedPattern::Bytes { bytes: n as u64, wrong, more: true }
             }
             Received::Nothing => ReceivedPattern::Nothing,
             Received::End => ReceivedPattern::End,

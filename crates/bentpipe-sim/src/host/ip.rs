@@ -150,12 +150,15 @@ impl Ip {
     }
 
     /// Interface and next hop.
+    #[inline]
     fn route(&mut self, destination: Ipv4Addr) -> Option<(usize, Ipv4Addr)> {
-        if let Some((known, interface, via)) = self.cached
-            && known == destination
-        {
-            return Some((interface, via));
+        match self.cached {
+            Some((known, interface, via)) if known == destination => Some((interface, via)),
+            _ => self.find_route(destination),
         }
+    }
+
+    fn find_route(&mut self, destination: Ipv4Addr) -> Option<(usize, Ipv4Addr)> {
         let network = |address: Ipv4Addr| u32::from(address) >> (32 - SEGMENT_PREFIX);
         let on_link =
             self.interfaces.iter().position(|i| i.address.is_some_and(|own| network(own) == network(destination)));
@@ -175,22 +178,17 @@ impl Ip {
     }
 
     /// A frame or packet comes in at `interface`; what is for this site.
+    #[inline]
     pub fn receive(&mut self, now: Instant, interface: usize, packet: Packet) -> Option<Up> {
         if self.role == Role::Bridge {
             self.bridge(interface, packet);
             return None;
         }
         let mut datagram = packet.into_datagram()?;
-        let own = &self.interfaces[interface];
-        if let Some(ethernet) = datagram.ethernet.take() {
-            if ethernet.destination != own.hardware && ethernet.destination != BROADCAST {
-                return None;
-            }
-            if let Body::Arp { reply, sender, .. } = &datagram.body {
-                let (reply, sender) = (*reply, *sender);
-                self.arp(now, interface, &datagram, reply, sender);
-                return None;
-            }
+        if let Some(ethernet) = datagram.ethernet.take()
+            && !self.unwrap_frame(now, interface, ethernet, &datagram)
+        {
+            return None;
         }
         if self.interfaces[interface].address == Some(datagram.destination) || self.is_own(datagram.destination) {
             return self.reassemble(now, datagram).map(Up::Datagram);
@@ -200,6 +198,18 @@ impl Ip {
         }
         self.forward(now, interface, datagram);
         None
+    }
+
+    /// The content of an Ethernet frame; whether it is a packet for this interface.
+    fn unwrap_frame(&mut self, now: Instant, interface: usize, ethernet: Ethernet, datagram: &Datagram) -> bool {
+        if ethernet.destination != self.interfaces[interface].hardware && ethernet.destination != BROADCAST {
+            return false;
+        }
+        if let Body::Arp { reply, sender, .. } = &datagram.body {
+            self.arp(now, interface, datagram, *reply, *sender);
+            return false;
+        }
+        true
     }
 
     /// A packet for somebody else (RFC 1812 §5.2).
@@ -229,22 +239,35 @@ impl Ip {
     }
 
     /// Sends a packet, this site's own or a forwarded one. What cannot be sent comes back.
+    #[inline]
     pub fn send(&mut self, now: Instant, datagram: Box<Datagram>) -> Option<Up> {
         let Some((interface, via)) = self.route(datagram.destination) else {
             return Some(Up::Unreachable(datagram));
         };
         let Interface { mtu, carries_ethernet, .. } = self.interfaces[interface];
         let bytes = datagram.bytes();
-        if bytes > mtu {
+        if bytes <= mtu && !carries_ethernet {
+            self.next_packet += 1;
+            self.ready.push_back((Port(interface), Packet::of_length(self.next_packet, datagram, bytes)));
+            return None;
+        }
+        self.send_otherwise(now, datagram, interface, via)
+    }
+
+    /// In fragments, or in an Ethernet frame.
+    fn send_otherwise(
+        &mut self,
+        now: Instant,
+        datagram: Box<Datagram>,
+        interface: usize,
+        via: Ipv4Addr,
+    ) -> Option<Up> {
+        let mtu = self.interfaces[interface].mtu;
+        if datagram.bytes() > mtu {
             if matches!(datagram.body, Body::Tcp(_)) {
                 return Some(Up::Unreachable(datagram));
             }
             self.send_fragments(now, *datagram, mtu, interface, via);
-            return None;
-        }
-        if !carries_ethernet {
-            self.next_packet += 1;
-            self.ready.push_back((Port(interface), Packet::of_length(self.next_packet, datagram, bytes)));
             return None;
         }
         self.send_to_neighbour(now, datagram, interface, via)
@@ -417,7 +440,11 @@ impl Ip {
     /// A whole packet, now or once its last fragment is here (RFC 791 §3.2).
     #[inline]
     fn reassemble(&mut self, now: Instant, datagram: Box<Datagram>) -> Option<Box<Datagram>> {
-        let Body::Fragment { whole, offset, length, .. } = &datagram.body else { return Some(datagram) };
+        if matches!(datagram.body, Body::Fragment { .. }) { self.join(now, datagram) } else { Some(datagram) }
+    }
+
+    fn join(&mut self, now: Instant, datagram: Box<Datagram>) -> Option<Box<Datagram>> {
+        let Body::Fragment { whole, offset, length, .. } = &datagram.body else { return None };
         self.fragments.retain(|_, reassembly| now.since(reassembly.since) < REASSEMBLY);
         let key = (datagram.source, whole.identification);
         if self.fragments.len() >= REASSEMBLIES_MAX && !self.fragments.contains_key(&key) {

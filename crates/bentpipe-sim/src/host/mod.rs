@@ -173,6 +173,7 @@ impl<P: Program> Host<P> {
 }
 
 impl<P: Program> Node for Host<P> {
+    #[inline]
     fn receive(&mut self, now: Instant, port: Port, packet: Packet) {
         if let Some(up) = self.stack.ip.receive(now, port.0, packet) {
             self.stack.take_up(now, up);
@@ -205,10 +206,12 @@ impl<P: Program> Node for Host<P> {
         self.work(now);
     }
 
+    #[inline]
     fn poll_transmit(&mut self, _now: Instant) -> Option<(Port, Packet)> {
         self.stack.ip.take()
     }
 
+    #[inline]
     fn next_wake(&self) -> Option<Instant> {
         let program = self.wakes.peek().map_or(Instant::FAR, |Reverse((at, _))| *at);
         let at = self.stack.next_wake().min(program);

@@ -54,8 +54,10 @@ impl SocketTable {
     }
 
     /// Connections that were worked on since the last call.
-    pub fn take_touched(&mut self, mut each: impl FnMut(usize)) {
-        self.touched.drain(..).for_each(&mut each);
+    #[inline]
+    pub fn take_touched(&mut self, each: impl FnMut(usize)) {
+        self.touched.iter().copied().for_each(each);
+        self.touched.clear();
     }
 
     #[inline]

@@ -109,6 +109,7 @@ impl Stack {
     }
 
     /// What the IP layer handed up.
+    #[inline]
     pub fn take_up(&mut self, now: Instant, up: Up) {
         match up {
             Up::Datagram(mut datagram) => {
@@ -197,10 +198,32 @@ impl Stack {
         }
     }
 
+    #[inline]
     fn segment(&mut self, now: Instant, source: Ipv4Addr, destination: Ipv4Addr, segment: &mut Segment, class: u8) {
         let local = SocketAddrV4::new(destination, segment.destination_port);
         let remote = SocketAddrV4::new(source, segment.source_port);
-        if let Some(number) = self.index.get(&(local, remote)).copied() {
+        let number = self.index.get(&(local, remote)).copied();
+        if let Some(number) = number
+            && let Some(slot) = &mut self.connections[number]
+            && !matches!(slot.connection.state(), State::Closed | State::TimeWait | State::SynSent)
+        {
+            slot.connection.segment(segment, class, &mut Output { now, datagrams: &mut self.out });
+            self.settle(number);
+            return;
+        }
+        self.stray_segment(now, (local, remote), number, segment, class);
+    }
+
+    /// A segment that no open connection takes for certain. `number`: the connection between its ends, ours first.
+    fn stray_segment(
+        &mut self,
+        now: Instant,
+        (local, remote): (SocketAddrV4, SocketAddrV4),
+        number: Option<usize>,
+        segment: &mut Segment,
+        class: u8,
+    ) {
+        if let Some(number) = number {
             let state = self.connections[number].as_ref().map_or(State::Closed, |slot| slot.connection.state());
             let reopens = state == State::TimeWait && segment.has(flag::SYN) && !segment.has(flag::ACK);
             if state == State::Closed || reopens {
@@ -362,6 +385,7 @@ impl Stack {
     }
 
     /// Works on a connection and takes note of what changed.
+    #[inline]
     pub fn with<T>(
         &mut self,
         now: Instant,
@@ -375,30 +399,16 @@ impl Stack {
     }
 
     /// After work on a connection: news for its program, its timer, its end.
+    #[inline]
     pub fn settle(&mut self, number: usize) {
         let Some(slot) = self.connections[number].as_mut() else { return };
         if slot.connection.take_changed() {
-            if let Some(port) = slot.listener {
-                match slot.connection.state() {
-                    State::SynReceived => {}
-                    State::Closed => slot.listener = None,
-                    _ => {
-                        slot.listener = None;
-                        if let Some(listener) = self.listeners.get_mut(&port) {
-                            listener.ready.push_back(number);
-                            slot.owner = Some(listener.owner);
-                            if let Some(gateway) = &mut self.gateway {
-                                gateway.note(listener.owner, Socket::Listener(port));
-                            }
-                        }
-                    }
-                }
-            }
-            self.news.extend(slot.owner);
-            if let (Some(gateway), Some(owner)) = (&mut self.gateway, slot.owner) {
-                gateway.note(owner, Socket::Tcp(number));
+            match slot.owner {
+                Some(owner) if slot.listener.is_none() && self.gateway.is_none() => self.news.push(owner),
+                _ => self.announce(number),
             }
         }
+        let Some(slot) = self.connections[number].as_mut() else { return };
         let at = slot.connection.next_event();
         if at < slot.scheduled {
             slot.scheduled = at;
@@ -406,6 +416,31 @@ impl Stack {
         }
         if slot.connection.is_closed() && (slot.owner.is_none() || slot.connection.is_over()) {
             self.forget(number);
+        }
+    }
+
+    /// News of a connection, for whoever has it or listens for it, and for the gateway.
+    fn announce(&mut self, number: usize) {
+        let Some(slot) = self.connections[number].as_mut() else { return };
+        if let Some(port) = slot.listener {
+            match slot.connection.state() {
+                State::SynReceived => {}
+                State::Closed => slot.listener = None,
+                _ => {
+                    slot.listener = None;
+                    if let Some(listener) = self.listeners.get_mut(&port) {
+                        listener.ready.push_back(number);
+                        slot.owner = Some(listener.owner);
+                        if let Some(gateway) = &mut self.gateway {
+                            gateway.note(listener.owner, Socket::Listener(port));
+                        }
+                    }
+                }
+            }
+        }
+        self.news.extend(slot.owner);
+        if let (Some(gateway), Some(owner)) = (&mut self.gateway, slot.owner) {
+            gateway.note(owner, Socket::Tcp(number));
         }
     }
 
@@ -456,6 +491,7 @@ impl Stack {
     }
 
     /// Hands what the transport made to the IP layer; what is for this site itself comes straight back.
+    #[inline]
     pub fn send_out(&mut self, now: Instant) {
         while let Some(mut datagram) = self.out.pop() {
             if let Some(gateway) = &self.gateway {

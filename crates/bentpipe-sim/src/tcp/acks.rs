@@ -28,9 +28,10 @@ pub struct AckPolicy {
     small_segment: bool,
     owed: bool,
     at_once: bool,
-    due: Option<Instant>,
+    /// When the delay ends; [`Instant::FAR`]: nothing waits for that.
+    due: Instant,
     /// When the timer for it fires.
-    fires: Option<Instant>,
+    fires: Instant,
 }
 
 impl AckPolicy {
@@ -50,8 +51,8 @@ impl AckPolicy {
             small_segment: false,
             owed: false,
             at_once: false,
-            due: None,
-            fires: None,
+            due: Instant::FAR,
+            fires: Instant::FAR,
         }
     }
 
@@ -111,18 +112,17 @@ impl AckPolicy {
         if self.at_once || quick || next.saturating_sub(self.told) > (self.every - 1) * self.segment {
             return true;
         }
+        // About to expire: not worth waiting (Linux).
+        if self.fixed_delay.is_none() && self.due <= now + Duration::from_nanos(self.pace.ns / 4) {
+            return true;
+        }
         let delay = self.delay(smoothed_rtt);
         let due = now + delay;
-        match self.due {
-            None => {}
-            // About to expire: not worth waiting (Linux).
-            Some(set) if self.fixed_delay.is_none() && set <= now + Duration { ns: self.pace.ns / 4 } => return true,
-            Some(set) if set <= due => return false,
-            Some(_) => {}
+        if due < self.due {
+            self.due = due;
+            // A delay that is set is the stack's own, by a clock of its own.
+            self.fires = if self.fixed_delay.is_some() { due } else { clock.expiry(now, delay) };
         }
-        self.due = Some(due);
-        // A delay that is set is the stack's own, by a clock of its own.
-        self.fires = Some(if self.fixed_delay.is_some() { due } else { clock.expiry(now, delay) });
         false
     }
 
@@ -157,8 +157,8 @@ impl AckPolicy {
         self.owed = false;
         self.at_once = false;
         self.small_segment = false;
-        self.due = None;
-        self.fires = None;
+        self.due = Instant::FAR;
+        self.fires = Instant::FAR;
     }
 
     /// Data of our own leaves at `now`: soon after the peer's, it is a conversation.
@@ -174,9 +174,9 @@ impl AckPolicy {
         self.told
     }
 
-    /// When the delay ends.
+    /// When the delay ends; [`Instant::FAR`]: nothing waits for that.
     #[must_use]
-    pub fn due(&self) -> Option<Instant> {
+    pub fn due(&self) -> Instant {
         self.fires
     }
 

@@ -18,7 +18,6 @@ impl Connection {
     /// A listener's answer to a SYN: a connection whose SYN-ACK leaves.
     pub fn accept(settings: &Arc<Settings>, ends: Ends, syn: &Segment, output: &mut Output<'_>) -> Connection {
         let mut connection = Connection::new(settings, ends, output.now, State::SynReceived);
-        connection.handshake.interval = settings.rto_initial;
         connection.learn_syn(syn);
         // RFC 3168 §6.1.1: a SYN with both flags asks for ECN.
         connection.ecn &= syn.has(flag::ECE | flag::CWR);
@@ -60,7 +59,53 @@ impl Connection {
 
     /// A segment for this connection. `traffic_class`: the ECN bits of its packet.
     /// Its payload is taken.
+    #[inline]
     pub fn segment(&mut self, segment: &mut Segment, traffic_class: u8, output: &mut Output<'_>) {
+        if !self.next_data(segment, output) {
+            self.any_segment(segment, traffic_class, output);
+        }
+    }
+
+    /// Header prediction (Jacobson 1990): takes in a segment that is just the next data of a peer that is sent nothing.
+    /// `false`: it is anything else, and nothing was done. For the former, this does what [`Connection::any_segment`] would.
+    #[inline]
+    fn next_data(&mut self, segment: &mut Segment, output: &mut Output<'_>) -> bool {
+        let now = output.now;
+        let first = self.buffer.next();
+        let length = segment.payload.length();
+        let predicted = self.state == State::Established
+            && segment.flags & !flag::PSH == flag::ACK
+            && segment.sequence == self.peer_sequence.wrapping_add(first as u32)
+            && segment.acknowledgement == self.initial_sequence.wrapping_add(self.una as u32)
+            && length > 0
+            && first + length <= self.receive_window.edge()
+            && segment.sack.is_none()
+            && self.board.is_empty()
+            && self.timer.is_none()
+            && self.next >= self.queue.end()
+            && !(self.ecn || self.orphan || self.buffer.has_holes());
+        if !predicted {
+            return false;
+        }
+        if self.timestamps {
+            match segment.timestamps {
+                Some((value, _)) if !self.is_older(value) => self.learn_timestamp(value, first),
+                _ => return false,
+            }
+        }
+        self.last_heard = now;
+        self.keep_alive_probes = 0;
+        self.probes_unanswered = 0;
+        self.learn_window(segment, first, self.una);
+        self.count_data(now, length);
+        self.buffer.insert(first, std::mem::take(&mut segment.payload), false);
+        self.changed = true;
+        self.tell_of_room();
+        self.acknowledge_if_owed(output);
+        true
+    }
+
+    fn any_segment(&mut self, segment: &mut Segment, traffic_class: u8, output: &mut Output<'_>) {
         match self.state {
             State::Closed => {}
             State::SynSent => self.segment_in_syn_sent(segment, output),
@@ -107,7 +152,7 @@ impl Connection {
         self.next = self.next.max(1);
         self.window_from = 0;
         let sent_at = self.handshake.sent_at.take();
-        self.handshake.due = None;
+        self.handshake.due = Instant::FAR;
         // Karn: a SYN that was repeated measures nothing, unless the echo tells which one was answered.
         let rtt = match (self.handshake.retries, sent_at) {
             (0, Some(at)) => Some(now.since(at)),
@@ -150,7 +195,7 @@ impl Connection {
             && self.timestamps
             && self.settings.paws
             && !segment.has(flag::RST)
-            && (value.wrapping_sub(self.recent_timestamp) as i32) < 0
+            && self.is_older(value)
         {
             self.answer_unacceptable(segment, output);
             return;
@@ -204,13 +249,11 @@ impl Connection {
         if !self.acknowledgement(segment, first, data, output) {
             return;
         }
-        // RFC 7323 §4.3: the timestamp to echo is that of the segment that the last acknowledgement reached.
         if let Some((value, _)) = segment.timestamps
             && self.timestamps
-            && first <= self.acknowledged_to_peer()
-            && (value.wrapping_sub(self.recent_timestamp) as i32) >= 0
+            && !self.is_older(value)
         {
-            self.recent_timestamp = value;
+            self.learn_timestamp(value, first);
         }
         if data > 0 || segment.has(flag::FIN) {
             self.data(segment, first, edge, output);
@@ -220,6 +263,20 @@ impl Connection {
             self.transmit(output);
             self.tell_of_room();
             self.acknowledge_if_owed(output);
+        }
+    }
+
+    /// Whether a timestamp is from before the last one learnt.
+    #[inline]
+    fn is_older(&self, timestamp: u32) -> bool {
+        (timestamp.wrapping_sub(self.recent_timestamp) as i32) < 0
+    }
+
+    /// RFC 7323 §4.3: the timestamp to echo is that of the segment that the last acknowledgement reached.
+    #[inline]
+    fn learn_timestamp(&mut self, timestamp: u32, first: u64) {
+        if first <= self.acknowledged_to_peer() {
+            self.recent_timestamp = timestamp;
         }
     }
 
@@ -299,23 +356,40 @@ impl Connection {
             self.challenge(output);
             return false;
         }
-        let window = u64::from(segment.window) << self.peer_shift;
         let mut facts = AckFacts { data: data > 0 || segment.has(flag::FIN), ..AckFacts::default() };
         facts.echo = self.ecn && segment.has(flag::ECE);
         if acknowledged >= self.una {
-            // RFC 9293 §3.10.7.4: a newer segment, or a larger window, sets the window.
-            if acknowledged > self.una
-                || first > self.window_from
-                || (first == self.window_from && window > self.peer_window)
-            {
-                facts.window_changed = window != self.peer_window && acknowledged == self.una;
-                self.window_from = first;
-                self.peer_window = window;
-            }
-            self.peer_edge = acknowledged + self.peer_window;
+            facts.window_changed = self.learn_window(segment, first, acknowledged);
         }
         self.process_acknowledgement(segment, acknowledged, facts, output);
         true
+    }
+
+    /// The peer's window in a segment whose acknowledgement is not old; whether it changed, and nothing else.
+    #[inline]
+    fn learn_window(&mut self, segment: &Segment, first: u64, acknowledged: u64) -> bool {
+        let window = u64::from(segment.window) << self.peer_shift;
+        // RFC 9293 §3.10.7.4: a newer segment, or a larger window, sets the window.
+        let sets = acknowledged > self.una
+            || first > self.window_from
+            || (first == self.window_from && window > self.peer_window);
+        let changed = sets && window != self.peer_window && acknowledged == self.una;
+        if sets {
+            self.window_from = first;
+            self.peer_window = window;
+        }
+        self.peer_edge = acknowledged + self.peer_window;
+        changed
+    }
+
+    /// A segment with `length` bytes of data came.
+    #[inline]
+    fn count_data(&mut self, now: Instant, length: u64) {
+        self.facts.segments_received += 1;
+        self.acks.data(now, length, self.rto.rto());
+        if self.receive_window.data(now, self.buffer.next(), length, self.buffer.unread()) {
+            self.acks.window_grew();
+        }
     }
 
     fn data(&mut self, segment: &mut Segment, first: u64, edge: u64, output: &mut Output<'_>) {
@@ -336,12 +410,8 @@ impl Connection {
             self.end(Some(SocketError::Closed));
             return;
         }
-        self.facts.segments_received += u64::from(length > 0);
         if length > 0 {
-            self.acks.data(now, length, self.rto.rto());
-            if self.receive_window.data(now, self.buffer.next(), length, self.buffer.unread()) {
-                self.acks.window_grew();
-            }
+            self.count_data(now, length);
         }
         // What lies beyond the window is cut off, a FIN there with it.
         let room = edge.saturating_sub(first);
@@ -390,7 +460,7 @@ impl Connection {
         match self.state {
             State::FinWait1 => {
                 self.state = State::FinWait2;
-                self.ends_at = self.orphan.then(|| output.now + LINGER);
+                self.ends_at = if self.orphan { output.now + LINGER } else { Instant::FAR };
                 self.changed = true;
             }
             State::Closing => self.time_wait(output),
@@ -404,7 +474,7 @@ impl Connection {
     fn time_wait(&mut self, output: &Output<'_>) {
         self.state = State::TimeWait;
         self.timer = None;
-        self.ends_at = Some(output.now + LINGER);
+        self.ends_at = output.now + LINGER;
         self.changed = true;
     }
 }

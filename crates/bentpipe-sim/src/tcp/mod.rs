@@ -200,7 +200,8 @@ pub struct Connection {
     first_retransmission: Option<Instant>,
     last_heard: Instant,
     keep_alive_probes: u32,
-    ends_at: Option<Instant>,
+    /// When it is over, if it only waits for that; else [`Instant::FAR`].
+    ends_at: Instant,
     pace_until: Instant,
     /// Something waits for `pace_until`.
     pace_blocks: bool,
@@ -211,14 +212,15 @@ pub struct Connection {
 }
 
 /// The opening of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Handshake {
     /// When the last SYN left; `None` once it is acknowledged.
     sent_at: Option<Instant>,
     /// SYNs sent again.
     retries: u32,
     interval: Duration,
-    due: Option<Instant>,
+    /// [`Instant::FAR`]: no SYN waits for its acknowledgement.
+    due: Instant,
 }
 
 /// Counts of delivery, and whether the window was the limit.
@@ -351,7 +353,7 @@ impl Connection {
             sent_count: 0,
             fin_asked: false,
             small_until: 0,
-            handshake: Handshake::default(),
+            handshake: Handshake { sent_at: None, retries: 0, interval: settings.rto_initial, due: Instant::FAR },
             peer_sequence: 0,
             buffer: ReceiveBuffer::new(0),
             receive_window: ReceiveWindow::new(settings),
@@ -381,7 +383,7 @@ impl Connection {
             first_retransmission: None,
             last_heard: now,
             keep_alive_probes: 0,
-            ends_at: None,
+            ends_at: Instant::FAR,
             pace_until: Instant::ZERO,
             pace_blocks: false,
             last_sent: now,
@@ -394,7 +396,6 @@ impl Connection {
     /// Opens a connection: a SYN leaves.
     pub fn connect(settings: &Arc<Settings>, ends: Ends, output: &mut Output<'_>) -> Connection {
         let mut connection = Connection::new(settings, ends, output.now, State::SynSent);
-        connection.handshake.interval = settings.rto_initial;
         connection.send_syn(output);
         connection
     }
@@ -432,10 +433,14 @@ impl Connection {
     }
 
     /// An acknowledgement came and what may be sent was: a program that waits for room hears of it (tcp_check_space).
+    #[inline]
     fn tell_of_room(&mut self) {
-        if !self.wants_room {
-            return;
+        if self.wants_room {
+            self.look_for_room();
         }
+    }
+
+    fn look_for_room(&mut self) {
         if self.in_flight() < self.window.cwnd {
             self.expand_send_buffer();
         }
@@ -463,10 +468,14 @@ impl Connection {
     }
 
     /// The program takes bytes that should be a pattern.
+    #[inline]
     pub fn receive_pattern(&mut self, pattern: u64, offset: u64, max: u64) -> Result<ReceivedPattern, SocketError> {
-        let result = self.buffer.read_pattern(pattern, offset, max);
-        if result == ReceivedPattern::Nothing {
-            self.check_open()?;
+        let mut result = self.buffer.read_pattern(pattern, offset, max);
+        match &mut result {
+            ReceivedPattern::Nothing => self.check_open()?,
+            // After the data comes the error.
+            ReceivedPattern::Bytes { more, .. } => *more |= self.state == State::Closed,
+            ReceivedPattern::End => {}
         }
         Ok(result)
     }
@@ -480,6 +489,7 @@ impl Connection {
     }
 
     /// After its program has worked: sends what may go, tells the peer of room.
+    #[inline]
     pub fn flush(&mut self, output: &mut Output<'_>) {
         self.transmit(output);
         self.after_read(output);
@@ -516,7 +526,7 @@ impl Connection {
         }
         self.finish(output);
         if self.state == State::FinWait2 {
-            self.ends_at = Some(output.now + LINGER);
+            self.ends_at = output.now + LINGER;
         }
     }
 
@@ -534,8 +544,8 @@ impl Connection {
         self.state = State::Closed;
         self.error = self.error.or(error);
         self.timer = None;
-        self.ends_at = None;
-        self.handshake.due = None;
+        self.ends_at = Instant::FAR;
+        self.handshake.due = Instant::FAR;
         self.changed = true;
     }
 

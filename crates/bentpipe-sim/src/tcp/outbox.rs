@@ -12,9 +12,10 @@ pub struct Outbox {
     spare: Vec<Box<Datagram>>,
 }
 
-/// Boxes that sites hand over at a time when one has too many and another none, the most that a site keeps, and the most
-/// that wait between sites.
+/// Boxes that sites hand over at a time when one has too many and another too few; how many are too few (an event seldom
+/// makes more packets), the most that a site keeps, and the most that wait between sites.
 const BATCH: usize = 32;
+const FEW: usize = 8;
 const SPARE_MAX: usize = 2 * BATCH;
 const SHARED_MAX: usize = 1024;
 
@@ -56,7 +57,7 @@ impl Outbox {
         }
     }
 
-    /// Gives boxes to `shared` when there are too many, takes some when there are none.
+    /// Gives boxes to `shared` when there are too many, takes some when there are too few.
     #[inline]
     #[allow(clippy::vec_box)]
     pub fn balance(&mut self, shared: &mut Vec<Box<Datagram>>) {
@@ -64,7 +65,7 @@ impl Outbox {
             let given = self.spare.drain(BATCH..);
             shared.extend(given);
             shared.truncate(SHARED_MAX);
-        } else if self.spare.is_empty() && !shared.is_empty() {
+        } else if self.spare.len() < FEW && !shared.is_empty() {
             let kept = shared.len().saturating_sub(BATCH);
             self.spare.extend(shared.drain(kept..));
         }
@@ -79,6 +80,25 @@ mod tests {
     fn datagram(number: u16) -> Datagram {
         let segment = Segment { source_port: number, ..Segment::default() };
         Datagram::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Body::Tcp(segment))
+    }
+
+    /// A sender makes two segments for each acknowledgement that comes, whose box it has back only afterwards.
+    #[test]
+    fn a_sender_of_more_than_it_receives_has_the_receivers_boxes() {
+        let (mut sender, mut receiver, mut shared) = (Outbox::default(), Outbox::default(), Vec::new());
+        let mut made = 0;
+        for number in 0..10_000 {
+            for _ in 0..2 {
+                made += u32::from(sender.spare.is_empty());
+                sender.push(datagram(number));
+                receiver.recycle(sender.pop().unwrap());
+                receiver.balance(&mut shared);
+            }
+            receiver.push(datagram(number));
+            sender.recycle(receiver.pop().unwrap());
+            sender.balance(&mut shared);
+        }
+        assert!(made <= 2 * SPARE_MAX as u32, "{made} boxes");
     }
 
     #[test]

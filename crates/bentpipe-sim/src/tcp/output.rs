@@ -44,7 +44,7 @@ impl Connection {
             payload: Payload::Empty,
         };
         self.handshake.sent_at = Some(now);
-        self.handshake.due = Some(self.clock.expiry(now, self.handshake.interval));
+        self.handshake.due = self.clock.expiry(now, self.handshake.interval);
         self.next = self.next.max(1);
         self.facts.mss = Some(self.mss_offered);
         self.facts.window_scale = segment.syn.and_then(|syn| syn.window_scale);
@@ -57,6 +57,7 @@ impl Connection {
     }
 
     /// A segment with acknowledgement, window and timestamps as they are now.
+    #[inline]
     fn header(&mut self, sequence: u64, now: Instant) -> Segment {
         let next = self.buffer.next();
         let window = self.receive_window.field(next, self.buffer.unread(), self.scaling, self.mss);
@@ -98,6 +99,7 @@ impl Connection {
     }
 
     /// Puts a segment on its way.
+    #[inline]
     fn put(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
         self.facts.end = output.now;
         output
@@ -106,6 +108,7 @@ impl Connection {
     }
 
     /// Tells the peer what arrived, if it is owed.
+    #[inline]
     pub(super) fn acknowledge_if_owed(&mut self, output: &mut Output<'_>) {
         if self.acks.decide(output.now, self.buffer.next(), self.rto.smoothed(), self.clock) {
             self.send_acknowledgement(output);
@@ -149,7 +152,16 @@ impl Connection {
     }
 
     /// Sends whatever may be sent: new data and the FIN.
+    #[inline]
     pub(super) fn transmit(&mut self, output: &mut Output<'_>) {
+        let last = self.queue.end() + u64::from(self.fin_asked);
+        // Often only the peer sends.
+        if self.next < last || !self.board.is_empty() {
+            self.transmit_until(last, output);
+        }
+    }
+
+    fn transmit_until(&mut self, last: u64, output: &mut Output<'_>) {
         if !matches!(
             self.state,
             State::Established | State::CloseWait | State::FinWait1 | State::Closing | State::LastAck
@@ -159,11 +171,6 @@ impl Connection {
         let mut sent = 0;
         let mut limited = false;
         let segments_before = self.facts.data_segments;
-        let last = self.queue.end() + u64::from(self.fin_asked);
-        if self.next >= last && self.board.is_empty() {
-            // Only the peer sends.
-            return;
-        }
         while self.next < last {
             if self.in_flight() >= self.window.cwnd {
                 limited = true;
@@ -352,8 +359,9 @@ impl Connection {
         self.pace_until = self.pace_until.max(now) + time;
     }
 
-    /// When pacing lets the next segment go, if one waits for that.
-    pub(super) fn paced_wake(&self) -> Option<Instant> {
-        self.pace_blocks.then_some(self.pace_until)
+    /// When pacing lets the next segment go; [`Instant::FAR`]: none waits for that.
+    #[inline]
+    pub(super) fn paced_wake(&self) -> Instant {
+        if self.pace_blocks { self.pace_until } else { Instant::FAR }
     }
 }

@@ -77,7 +77,18 @@ impl ReceiveBuffer {
     }
 
     /// A segment's data from `first` on, inside the window. `fin`: the peer's last.
+    #[inline]
     pub fn insert(&mut self, first: u64, payload: Payload, fin: bool) -> Arrival {
+        if first == self.next && !fin && !self.has_holes() && !self.fin_reached {
+            let advanced = payload.length() > 0;
+            self.take(payload);
+            return Arrival { advanced, ..Arrival::default() };
+        }
+        self.insert_out_of_order(first, payload, fin)
+    }
+
+    /// What is not just the next data.
+    fn insert_out_of_order(&mut self, first: u64, payload: Payload, fin: bool) -> Arrival {
         let length = payload.length();
         let past = first + length;
         // An end before what has come already is no end.
@@ -144,11 +155,12 @@ impl ReceiveBuffer {
         arrival.out_of_order = !arrival.filled && new_bytes > 0 && first > self.next;
     }
 
+    #[inline]
     fn take(&mut self, piece: Payload) {
         let length = piece.length();
         self.next += length;
         self.ready_bytes += length;
-        if !self.ready.back_mut().is_some_and(|last| last.join(&piece)) {
+        if length > 0 && !self.ready.back_mut().is_some_and(|last| last.join(&piece)) {
             self.ready.push_back(piece);
         }
     }
@@ -190,6 +202,7 @@ impl ReceiveBuffer {
     }
 
     /// Takes up to `max` bytes that should be `pattern` from `offset`.
+    #[inline]
     pub fn read_pattern(&mut self, pattern: u64, offset: u64, max: u64) -> ReceivedPattern {
         let (mut bytes, mut wrong) = (0, 0);
         while bytes < max
@@ -203,10 +216,11 @@ impl ReceiveBuffer {
         match bytes {
             0 if self.fin_reached && self.ready.is_empty() => ReceivedPattern::End,
             0 => ReceivedPattern::Nothing,
-            bytes => ReceivedPattern::Bytes { bytes, wrong },
+            bytes => ReceivedPattern::Bytes { bytes, wrong, more: self.fin_reached || !self.ready.is_empty() },
         }
     }
 
+    #[inline]
     fn drop_front(&mut self, count: u64) {
         self.ready_bytes -= count;
         if let Some(piece) = self.ready.front_mut() {

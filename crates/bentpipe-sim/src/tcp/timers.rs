@@ -25,22 +25,18 @@ impl Connection {
         if self.state == State::Closed {
             return Instant::FAR;
         }
-        let mut next = self.timer.map_or(Instant::FAR, |(_, at)| at);
-        let mut earlier = |at: Option<Instant>| next = next.min(at.unwrap_or(Instant::FAR));
-        earlier(self.acks.due());
-        earlier(self.handshake.due);
-        earlier(self.ends_at);
-        earlier(self.paced_wake());
-        if let Some(idle) = self.settings.keep_alive {
-            earlier(self.keep_alive_due(idle));
+        let next = self.timer.map_or(Instant::FAR, |(_, at)| at);
+        let next = next.min(self.acks.due()).min(self.handshake.due).min(self.ends_at).min(self.paced_wake());
+        match self.settings.keep_alive {
+            Some(idle) => next.min(self.keep_alive_due(idle)),
+            None => next,
         }
-        next
     }
 
     /// Time has come to `now`.
     pub fn wake(&mut self, output: &mut Output<'_>) {
         let now = output.now;
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let due = |at: Instant| at <= now;
         if self.state == State::Closed {
             return;
         }
@@ -245,12 +241,12 @@ impl Connection {
         }
     }
 
-    fn keep_alive_due(&self, idle: Duration) -> Option<Instant> {
+    fn keep_alive_due(&self, idle: Duration) -> Instant {
         if !self.is_synchronised() || self.state == State::TimeWait || !self.board.is_empty() {
-            return None;
+            return Instant::FAR;
         }
         let intervals = Duration { ns: self.settings.keep_alive_interval.ns * u64::from(self.keep_alive_probes) };
-        Some(self.last_heard.max(self.last_sent) + idle + intervals)
+        self.last_heard.max(self.last_sent) + idle + intervals
     }
 
     fn probe_silence(&mut self, output: &mut Output<'_>) {

@@ -149,7 +149,7 @@ impl ReceiveWindow {
         let told = self.edge.saturating_sub(next);
         let size = self.size(unread, segment);
         let most = self.fixed.unwrap_or(self.granted);
-        size > told && size - told >= (2 * segment).min(most / 2).max(1) && size >= told * 2
+        size >= told * 2 && size > told && size - told >= (2 * segment).min(most / 2).max(1)
     }
 
     /// The program has read everything up to `position`; `rtt`: round-trip time as timestamps tell it.
