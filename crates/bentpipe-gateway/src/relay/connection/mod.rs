@@ -264,22 +264,19 @@ impl Connection {
         }
     }
 
-    /// The pair's connection is over.
-    pub(crate) fn lost(&mut self, site: &mut Site<'_>) {
+    /// The pair's connection is over. `waits`: the next is expected soon, or worth waiting for.
+    pub(crate) fn lost(&mut self, site: &mut Site<'_>, waits: bool) {
         self.stream = None;
-        match (&self.stage, self.origin) {
-            // A circuit comes back: the client has not been answered, so its request is simply made again.
-            (Stage::Requested, Origin::Caught(_)) if site.shared.config.satellite.dial_up => {
-                let port = self.server.as_ref().map_or(0, Server::port);
-                self.out.forget(site);
-                self.inbound.close(site);
-                self.out = Outbound::new(Meter::new(&site.shared.policy, port, self.traffic_class));
-                self.inbound = Inbound::default();
-                self.set_stage(site, Stage::Waiting);
-                self.count_memory(site);
-                return;
-            }
-            _ => {}
+        if waits && matches!(self.stage, Stage::Requested) {
+            // The client has not been answered, so its request is simply made again.
+            let port = self.server.as_ref().map_or(0, Server::port);
+            self.out.forget(site);
+            self.inbound.close(site);
+            self.out = Outbound::new(Meter::new(&site.shared.policy, port, self.traffic_class));
+            self.inbound = Inbound::default();
+            self.set_stage(site, Stage::Waiting);
+            self.count_memory(site);
+            return;
         }
         match self.stage {
             Stage::Requested => self.fail(site),
