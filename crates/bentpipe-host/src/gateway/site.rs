@@ -368,11 +368,12 @@ fn watched(firewall: Firewall, epoll: &OwnedFd) -> io::Result<Firewall> {
     Ok(firewall)
 }
 
-/// What it accepts has its mark.
+/// What it accepts has its mark, and is reset if this process dies before it takes it (`prepare_for_relay`).
 fn listener(address: IpAddr, marks: Marks) -> io::Result<Socket> {
     let address = SocketAddr::new(address, 0);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
     set_transparent(&socket, address, marks)?;
+    prepare_for_relay(&socket, None);
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket)
