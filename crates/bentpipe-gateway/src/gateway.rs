@@ -7,7 +7,7 @@ use crate::notice::{Notice, Outcome};
 use crate::relay::class::Policy;
 use crate::relay::connection::{Connection, Reach};
 use crate::relay::{Shared, Site};
-use crate::satellite::{Event, Satellite, StreamId};
+use crate::satellite::{Event, Loss, Satellite, StreamId};
 use bentpipe_link::capture::{Bypassed, Refusal};
 use bentpipe_link::packet::Packet;
 use bentpipe_link::socket::{Program, SocketError, SocketId, Sockets};
@@ -81,9 +81,10 @@ struct Ports {
 /// What is known of the other gateway.
 #[derive(Default)]
 struct Pair {
-    started: Option<Instant>,
-    /// It was connected once and is no more.
-    lost: bool,
+    /// Since when it should be connected at any moment: the start, or the loss of a connection that is soon replaced.
+    /// `None`: nobody knows when it will be.
+    expected_since: Option<Instant>,
+    started: bool,
     silent_since: Option<Instant>,
     failing: bool,
     held_down: bool,
@@ -235,8 +236,7 @@ impl Gateway {
             let given_up = self.pair.silent_since.is_some_and(|since| self.now >= since + self.shared.config.grace);
             return if given_up && !satellite.dial_up { Reach::No } else { Reach::Yes };
         }
-        let waits =
-            !self.pair.lost && self.pair.started.is_some_and(|started| self.now < started + self.shared.config.grace);
+        let waits = self.pair.expected_since.is_some_and(|since| self.now < since + self.shared.config.grace);
         if waits || satellite.dial_up { Reach::Soon } else { Reach::No }
     }
 
@@ -245,7 +245,7 @@ impl Gateway {
         if self.shared.config.satellite.dial_up {
             return None;
         }
-        let from = if self.satellite.is_connected() { self.pair.silent_since? } else { self.pair.started? };
+        let from = if self.satellite.is_connected() { self.pair.silent_since? } else { self.pair.expected_since? };
         let at = from + self.shared.config.grace;
         (at > self.now).then_some(at)
     }
@@ -372,7 +372,6 @@ impl Gateway {
             any = true;
             match event {
                 Event::Connected => {
-                    self.pair.lost = false;
                     self.pair.silent_since = None;
                     self.shared.notices.say(Notice::Connected);
                     self.ready.extend(self.pending.iter().copied());
@@ -402,12 +401,16 @@ impl Gateway {
                     self.shared.notices.say(Notice::Heard);
                 }
                 Event::Lost(why) => {
-                    self.pair.lost = true;
+                    // Started anew, the other gateway is back. One that was silent for longer than the grace, or has taken
+                    // leave, is away for nobody knows how long.
+                    let is_back = matches!(why, Loss::Restarted | Loss::Protocol) && !self.pair.failing;
+                    self.pair.expected_since = is_back.then_some(self.now);
                     self.pair.silent_since = None;
+                    let waits = is_back || self.shared.config.satellite.dial_up;
                     let lost: Vec<Key> = self.by_stream.values().copied().collect();
                     let connections = lost.iter().filter(|key| self.connections[key].is_relayed()).count();
                     for key in lost {
-                        self.with(sockets, key, |connection, site| connection.lost(site));
+                        self.with(sockets, key, |connection, site| connection.lost(site, waits));
                     }
                     self.shared.notices.say(Notice::Lost { why, connections });
                 }
@@ -608,7 +611,9 @@ impl Program for Gateway {
         if !std::mem::replace(&mut self.pair.told_addresses, true) && !capture.keeps_addresses() {
             self.shared.notices.say(Notice::AddressesHidden);
         }
-        self.pair.started.get_or_insert(self.now);
+        if !std::mem::replace(&mut self.pair.started, true) {
+            self.pair.expected_since = Some(self.now);
+        }
         self.open_ports(sockets);
         if let Some(rate) = self.new_rate.take() {
             self.shared.config.satellite.rate = rate;

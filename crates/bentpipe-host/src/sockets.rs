@@ -248,6 +248,8 @@ impl Sockets for SocketsView<'_> {
 
     fn listen(&mut self, port: u16) -> Result<SocketId, SocketError> {
         let socket = self.bound(Type::STREAM, Protocol::TCP, port)?;
+        // An accepted connection has it from its first moment.
+        self.prepare(&socket);
         socket.listen(BACKLOG).map_err(|e| error_of(&e))?;
         self.add(socket, true)
     }

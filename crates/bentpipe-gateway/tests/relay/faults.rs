@@ -43,6 +43,43 @@ fn when_the_pair_is_lost_every_connection_is_reset_and_requests_follow_the_polic
     }
 }
 
+/// The other gateway was started anew: requests wait for the pair's next connection, and are made again.
+#[test]
+fn a_pair_that_connects_again_soon_keeps_its_requests() {
+    for (fail, refusal) in POLICIES {
+        let mut world = World::new(|config| config.fail = fail);
+        let asked = world.ask(Server::Waits);
+        world.run_ms(400);
+        assert_eq!(world.sites[FAR].made.len(), 1);
+        world.sites[FAR].servers.insert(SERVER.parse().unwrap(), Server::Accepts);
+        world.pair.lose(Loss::Restarted);
+        let later = world.ask(Server::Accepts);
+        // In one poll, as it happens when the next connection is there already; and in the last moment of the grace.
+        if fail == Fail::Closed {
+            world.run_ms(2_990);
+            assert_eq!([&world.sites[NEAR].fates[&asked], &world.sites[NEAR].fates[&later]], [&Fate::Pending; 2]);
+        }
+        world.pair.connect();
+        world.run_ms(700);
+        for request in [asked, later] {
+            assert!(world.sites[NEAR].answered(request).is_some());
+        }
+        let told = world.gateways[NEAR].take_notices();
+        assert!(!told.iter().any(|notice| matches!(notice, Notice::Failing { .. } | Notice::Relaying)), "{told:?}");
+        // The grace ends though nothing else happens.
+        let asked = world.ask(Server::Waits);
+        world.run_ms(400);
+        world.pair.lose(Loss::Restarted);
+        world.run_ms(2_990);
+        assert_eq!(world.sites[NEAR].fates[&asked], Fate::Pending);
+        world.run_ms(20);
+        assert_eq!(world.sites[NEAR].fates[&asked], Fate::Refused(refusal));
+        let late = world.ask(Server::Accepts);
+        world.settle();
+        assert_eq!(world.sites[NEAR].fates[&late], Fate::Refused(refusal));
+    }
+}
+
 #[test]
 fn silence_is_waited_out_by_connections_and_for_a_grace_by_requests() {
     for (fail, refusal) in POLICIES {

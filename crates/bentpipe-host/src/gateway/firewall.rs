@@ -6,7 +6,12 @@
 //!
 //! A pure SYN that is to be captured is logged to us and dropped, in one rule, so that what we see and what is held are the
 //! same. An admitted SYN comes in again on the loopback device, with our mark, and `tproxy` gives it to the listener.
-//! Later packets are recognised by their socket. Marked packets are routed to this host whatever their address.
+//! Marked packets are routed to this host whatever their address.
+//!
+//! Later packets are recognised by their socket, which carries a mark too. What the kernel keeps of an ended connection
+//! (TIME-WAIT) has no mark: its addresses and ports may be those of a new connection that passes by. Until a client's
+//! handshake ends there is no socket yet, and a set of admitted requests stands in for it; a request that is sent on
+//! leaves the set.
 
 use super::netfilter::PacketLog;
 use crate::netlink::{Netlink, Rule};
@@ -15,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -29,6 +34,8 @@ pub struct Marks {
     pub local: u32,
     /// A held SYN that was sent on.
     pub sent_on: u32,
+    /// Sockets with addresses of others, and what they send.
+    pub relayed: u32,
 }
 
 /// What the rules say.
@@ -44,6 +51,10 @@ pub(crate) struct Rules<'a> {
     pub group: u16,
     /// SYNs a second that are captured at most; the rest are lost, and their clients ask again.
     pub rate_max: u32,
+    /// Requests that may be held, and so be admitted at once.
+    pub held_max: usize,
+    /// Clients and servers whose handshakes are under way.
+    pub admitted: &'a [(SocketAddr, SocketAddr)],
 }
 
 /// The rules, as long as this value lives.
@@ -62,6 +73,12 @@ const PRIORITY: u32 = 100;
 const MARK: u32 = 0x6270_0000;
 /// Sets [`Marks::sent_on`] apart.
 const SENT_ON: u32 = 0x8000;
+/// Sets [`Marks::relayed`] apart; no log group has either bit.
+const RELAYED: u32 = 0x1000;
+/// What the log says of a SYN that passes by.
+pub(crate) const PASSING: &str = "passing";
+/// SYNs that pass by of which we are told, a second: a repeated one does as well.
+const PASSING_RATE: u32 = 200;
 const INSTALL_LIMIT: Duration = Duration::from_secs(10);
 /// How long the rules of a predecessor may take to go.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(2);
@@ -72,7 +89,8 @@ impl Marks {
     /// Those of the gateway with this log group.
     #[must_use]
     pub fn of(log: &PacketLog) -> Marks {
-        Marks { local: MARK | u32::from(log.group()), sent_on: MARK | SENT_ON | u32::from(log.group()) }
+        let local = MARK | u32::from(log.group());
+        Marks { local, sent_on: local | SENT_ON, relayed: local | RELAYED }
     }
 }
 
@@ -245,7 +263,7 @@ impl Rules<'_> {
     fn text(&self) -> String {
         let table = table(self.group);
         let mark = MARK | u32::from(self.group);
-        let sent_on = mark | SENT_ON;
+        let (sent_on, relayed) = (mark | SENT_ON, mark | RELAYED);
         let mut line = format!("add table inet {table} {{ flags owner; }}; add counter inet {table} {COUNTER}; ");
         let mut add = |what: &str| {
             line.push_str("add ");
@@ -256,14 +274,49 @@ impl Rules<'_> {
         add(&format!("chain inet {table} site"));
         add(&format!("chain inet {table} in {{ type filter hook prerouting priority mangle; policy accept; }}"));
         add(&format!("rule inet {table} beside counter name {COUNTER}"));
-        let again = format!("rule inet {table} in iifname lo meta mark {mark:#x} meta l4proto 6");
-        add(&format!("{again} meta nfproto ipv4 tproxy ip to 127.0.0.1:{} accept", self.port_v4));
-        if let Some(port) = self.port_v6 {
-            add(&format!("{again} meta nfproto ipv6 tproxy ip6 to [::1]:{port} accept"));
-        }
+        // Answers to connections that were made in their clients' names, packets of relayed clients, and errors about them.
+        let ours = format!("socket mark {relayed:#x} meta mark set {mark:#x} accept");
+        add(&format!("rule inet {table} in iifname != lo {NO_REQUEST} {ours}"));
+        add(&format!("rule inet {table} in iifname != lo meta l4proto {{ 1, 58 }} {ours}"));
         if let Some(capture) = self.capture {
+            // To the listener: SYNs that are admitted, and what ends the handshake.
+            add(&format!("chain inet {table} listener"));
+            add(&format!("rule inet {table} listener meta mark set {mark:#x}"));
+            let to = format!("rule inet {table} listener meta l4proto 6 meta nfproto");
+            add(&format!("{to} ipv4 tproxy ip to 127.0.0.1:{} accept", self.port_v4));
+            if let Some(port) = self.port_v6 {
+                add(&format!("{to} ipv6 tproxy ip6 to [::1]:{port} accept"));
+            }
+            // Without a listener, the kernel answers with a reset.
+            add(&format!("rule inet {table} listener accept"));
+            add(&format!("chain inet {table} out {{ type filter hook output priority mangle; policy accept; }}"));
+            for (ip, is_family) in
+                [("ip", SocketAddr::is_ipv4 as fn(&SocketAddr) -> bool), ("ip6", SocketAddr::is_ipv6)]
+            {
+                if ip == "ip6" && self.port_v6.is_none() {
+                    continue;
+                }
+                let address = if ip == "ip" { "ipv4_addr" } else { "ipv6_addr" };
+                let kind = format!("type {address} . inet_service . {address} . inet_service");
+                let size = self.admitted_max();
+                let limits = format!("flags dynamic, timeout; timeout {ADMITTED_SECONDS}s; size {size}");
+                add(&format!("set inet {table} admitted_{ip} {{ {kind}; {limits}; }}"));
+                let ends = format!("{ip} saddr . tcp sport . {ip} daddr . tcp dport");
+                let known = self.admitted.iter().filter(|(client, _)| is_family(client)).map(|(client, server)| {
+                    format!("{} . {} . {} . {}", client.ip(), client.port(), server.ip(), server.port())
+                });
+                let known: Vec<String> = known.collect();
+                if !known.is_empty() {
+                    add(&format!("element inet {table} admitted_{ip} {{ {} }}", known.join(", ")));
+                }
+                let again = format!("rule inet {table} in iifname lo meta mark {mark:#x}");
+                add(&format!("{again} update @admitted_{ip} {{ {ends} }} goto listener"));
+                let handshake = format!("rule inet {table} in iifname {} {NO_REQUEST}", interfaces(capture));
+                add(&format!("{handshake} {ends} @admitted_{ip} goto listener"));
+                add(&format!("rule inet {table} out meta mark {sent_on:#x} delete @admitted_{ip} {{ {ends} }}"));
+            }
             add(&format!("rule inet {table} in iifname {} jump site", interfaces(capture)));
-            for condition in conditions(capture, Some(mark)) {
+            for condition in conditions(capture) {
                 add(&format!("rule inet {table} site {condition}"));
             }
             let rate = self.rate_max;
@@ -274,13 +327,12 @@ impl Rules<'_> {
             add(&format!("chain inet {table} through {{ type filter hook forward priority mangle; policy accept; }}"));
             add(&format!("rule inet {table} through iifname {} {clamp}", interfaces(capture)));
             add(&format!("rule inet {table} through oifname {} {clamp}", interfaces(capture)));
-            add(&format!("chain inet {table} out {{ type filter hook output priority mangle; policy accept; }}"));
             add(&format!("rule inet {table} out meta mark {sent_on:#x} {clamp}"));
         }
-        // Answers to connections that were made in their clients' names, and errors about them.
-        let ours = format!("socket transparent 1 meta mark set {mark:#x} accept");
-        add(&format!("rule inet {table} in iifname != lo {NO_REQUEST} {ours}"));
-        add(&format!("rule inet {table} in iifname != lo meta l4proto {{ 1, 58 }} {ours}"));
+        // A client that asks past us, by the way that leads to it, has forgotten the connection that we have in its name.
+        let request = "tcp flags & (fin|syn|rst|ack) == syn fib saddr . iif oif exists";
+        let tell = format!("limit rate {PASSING_RATE}/second log prefix \"{PASSING}\" group {}", self.group);
+        add(&format!("rule inet {table} in iifname != lo {request} {tell} queue-threshold 1"));
         // Where a server on a network of this machine does not exist, the kernel says so to the client, in whose name we
         // asked: we must hear it too.
         add(&format!("chain inet {table} told {{ type filter hook output priority mangle; policy accept; }}"));
@@ -298,20 +350,27 @@ impl Rules<'_> {
             add(&format!("chain inet {closed} site"));
             add(&format!("chain inet {closed} through {{ type filter hook forward priority filter; policy accept; }}"));
             add(&format!("rule inet {closed} through iifname {} jump site", interfaces(capture)));
-            for condition in conditions(capture, None) {
+            for condition in conditions(capture) {
                 add(&format!("rule inet {closed} site {condition}"));
             }
             add(&format!("rule inet {closed} site reject with tcp reset"));
         }
         line
     }
+
+    /// As many requests as can be admitted while one is remembered: the set is never full.
+    fn admitted_max(&self) -> usize {
+        // A burst of the limit's size counts as a second.
+        (self.rate_max as usize).saturating_mul(ADMITTED_SECONDS + 1).saturating_add(self.held_max)
+    }
 }
 
+/// How long an admitted request is remembered: a little longer than [`super::site::HANDSHAKE_MAX`].
+const ADMITTED_SECONDS: usize = 18;
 const NO_REQUEST: &str = "tcp flags & (fin|syn|rst|ack) != syn";
 
-/// The rules that all but a SYN to be captured leave the chain by. `mark`: for packets of our own sockets, which the kernel
-/// looks up where a packet comes in, not where it is forwarded.
-fn conditions(capture: &CaptureRules, mark: Option<u32>) -> Vec<String> {
+/// The rules that all but a SYN to be captured leave the chain by.
+fn conditions(capture: &CaptureRules) -> Vec<String> {
     let mut rules = vec![
         "fib daddr type != unicast return".to_owned(),
         "ip6 daddr fe80::/10 return".to_owned(),
@@ -320,9 +379,6 @@ fn conditions(capture: &CaptureRules, mark: Option<u32>) -> Vec<String> {
         "meta nfproto ipv6 ip6 nexthdr != 6 goto beside".to_owned(),
         format!("{NO_REQUEST} goto beside"),
     ];
-    if let Some(mark) = mark {
-        rules.insert(2, format!("{NO_REQUEST} socket transparent 1 meta mark set {mark:#x} accept"));
-    }
     let mut leave = |condition: String| rules.push(format!("{condition} goto beside"));
     if !capture.ports.is_empty() {
         leave(format!("tcp dport != {}", ports(&capture.ports)));

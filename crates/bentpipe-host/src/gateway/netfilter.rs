@@ -37,6 +37,7 @@ const SUBSYSTEM_LOG: u16 = 4 << 8;
 const LOG_PACKET: u16 = SUBSYSTEM_LOG;
 const LOG_CONFIG: u16 = SUBSYSTEM_LOG | 1;
 const LOG_PAYLOAD: u16 = 9;
+const LOG_PREFIX: u16 = 10;
 const CONFIG_COMMAND: u16 = 1;
 const CONFIG_MODE: u16 = 2;
 const COMMAND_BIND: u8 = 1;
@@ -102,15 +103,18 @@ impl PacketLog {
         self.group
     }
 
-    /// Gives the packets of one batch to `each`; `false`: none waits.
-    pub fn receive(&mut self, mut each: impl FnMut(&[u8])) -> bool {
+    /// Gives the packets of one batch to `each`, with what their rules say of them (`log prefix`); `false`: none waits.
+    pub fn receive(&mut self, mut each: impl FnMut(&[u8], &[u8])) -> bool {
         match rustix::io::read(&self.socket, &mut self.buffer[..]) {
             Ok(length) => {
                 for (kind, payload) in messages(&self.buffer[..length]) {
+                    let attributes = payload.get(FAMILY_HEADER..).unwrap_or_default();
                     if kind == LOG_PACKET
-                        && let Some(packet) = find(payload.get(FAMILY_HEADER..).unwrap_or_default(), LOG_PAYLOAD)
+                        && let Some(packet) = find(attributes, LOG_PAYLOAD)
                     {
-                        each(packet);
+                        // A C string.
+                        let prefix = find(attributes, LOG_PREFIX).unwrap_or_default();
+                        each(prefix.split(|byte| *byte == 0).next().unwrap_or_default(), packet);
                     }
                 }
                 true
@@ -228,7 +232,7 @@ mod tests {
     #[test]
     fn what_is_written_is_found_again() {
         let mut message = Message::new(LOG_PACKET, F_REQUEST, 2, 7);
-        message.attribute(3, b"five5");
+        message.attribute(LOG_PREFIX, b"five\0");
         message.attribute(LOG_PAYLOAD, b"packet");
         let mut bytes = message.finish();
         bytes.extend(bytes.clone());
@@ -236,6 +240,7 @@ mod tests {
         assert_eq!(found.len(), 2);
         for (kind, payload) in found {
             assert_eq!((kind, find(&payload[FAMILY_HEADER..], LOG_PAYLOAD)), (LOG_PACKET, Some(&b"packet"[..])));
+            assert_eq!(find(&payload[FAMILY_HEADER..], LOG_PREFIX), Some(&b"five\0"[..]));
             assert_eq!(find(&payload[FAMILY_HEADER..], 8), None);
         }
     }

@@ -6,7 +6,7 @@ use super::netfilter::{Counter, PacketLog};
 use super::resolver::Resolver;
 use super::rights::Rights;
 use super::syn::{self, Syn};
-use crate::namespace::read_sysctl;
+use crate::namespace::{read_sysctl, write_sysctl};
 use crate::sockets::{SocketsView, bytes_unacknowledged, error_of, new_socket, prepare_for_relay};
 use bentpipe_gateway::file::CaptureRules;
 use bentpipe_link::capture::{Bypassed, Capture, Refusal, Request, RequestId};
@@ -79,6 +79,7 @@ type Ends = (SocketAddr, SocketAddr);
 /// What needs rights over the network.
 struct Network {
     log: PacketLog,
+    marks: Marks,
     injector: Injector,
     listener_v4: Socket,
     listener_v6: Option<Socket>,
@@ -124,7 +125,7 @@ const BACKLOG: i32 = 4096;
 /// Longer than a client asks: 127 s with Linux's `tcp_syn_retries` = 6, and a set-up of a circuit before.
 const WAIT_MAX: Duration = Duration::from_secs(200);
 /// A client answers within the kernel's first four repetitions (1 + 2 + 4 + 8 s), or it has gone.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(16);
+pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(16);
 /// As long as a client may repeat its SYN.
 const BYPASS_KEPT: Duration = Duration::from_secs(130);
 /// One address of a name, while there are others.
@@ -135,6 +136,8 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Datagrams of the firewall's log taken in one turn.
 const BATCHES_MAX: usize = 64;
 const REMARKS_MAX: usize = 100;
+/// Handshakes that outlive the end of `nft`.
+const ADMITTED_AGAIN: usize = 256;
 /// Of the pair's UDP socket: a quarter of a second at 128 Mbit/s. The kernel gives what net.core.rmem_max allows.
 const PAIR_BUFFER: usize = 4 << 20;
 /// `SIOCATMARK` (linux/sockios.h).
@@ -156,6 +159,14 @@ impl CaptureSite {
                 None
             }
         };
+        if network.is_some()
+            && let Err(error) = stop_early_demux()
+        {
+            remarks.push_back(format!(
+                "the sysctl {EARLY_DEMUX} stays on ({error}): a client that passes by and uses a port again within a minute \
+                 may be heard late"
+            ));
+        }
         let resolver = Resolver::start()?;
         let watch = |fd, token| epoll::add(epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN);
         watch(resolver.as_fd(), token::RESOLVER)?;
@@ -314,40 +325,39 @@ impl Network {
         let log = PacketLog::open().map_err(|e| explain("cannot receive what the firewall logs", e))?;
         let marks = Marks::of(&log);
         let injector = Injector::open(marks, ipv6).map_err(|e| explain("cannot open raw sockets", e))?;
-        let listener_v4 = listener(Ipv4Addr::LOCALHOST.into())?;
+        let listener_v4 = listener(Ipv4Addr::LOCALHOST.into(), marks)?;
         // Where IPv6 is switched off, as at the emulator's sites, its routes are refused.
         let off = read_sysctl("net.ipv6.conf.lo.disable_ipv6").is_ok_and(|value| value == "1");
-        let listener_v6 = if ipv6 && !off { listener(Ipv6Addr::LOCALHOST.into()).ok() } else { None };
-        let rules = Rules {
-            capture: options.rules.as_ref(),
-            closed: options.closed,
-            port_v4: port_of(&listener_v4)?,
-            port_v6: listener_v6.as_ref().map(port_of).transpose()?,
-            group: log.group(),
-            rate_max: options.rate_max,
-        };
-        let firewall = Firewall::install(&rules)?;
+        let listener_v6 = if ipv6 && !off { listener(Ipv6Addr::LOCALHOST.into(), marks).ok() } else { None };
         let counter = Counter::open(&firewall::table(log.group()), firewall::COUNTER)?;
-        Ok(Network { log, injector, listener_v4, listener_v6, counter, firewall: Some(firewall) })
+        let mut network = Network { log, marks, injector, listener_v4, listener_v6, counter, firewall: None };
+        network.firewall = Some(Firewall::install(&network.rules(options, &[])?)?);
+        Ok(network)
     }
 
-    fn listeners(&self) -> impl Iterator<Item = &Socket> {
-        std::iter::once(&self.listener_v4).chain(&self.listener_v6)
-    }
-
-    /// After somebody ended `nft`.
-    fn install_again(&mut self, options: &CaptureOptions, epoll: &OwnedFd) -> io::Result<()> {
-        // Its routes have the same names as the next one's.
-        self.firewall = None;
-        let rules = Rules {
+    fn rules<'a>(&self, options: &'a CaptureOptions, admitted: &'a [Ends]) -> io::Result<Rules<'a>> {
+        Ok(Rules {
             capture: options.rules.as_ref(),
             closed: options.closed,
             port_v4: port_of(&self.listener_v4)?,
             port_v6: self.listener_v6.as_ref().map(port_of).transpose()?,
             group: self.log.group(),
             rate_max: options.rate_max,
-        };
-        self.firewall = Some(watched(Firewall::install(&rules)?, epoll)?);
+            held_max: options.held_max,
+            admitted,
+        })
+    }
+
+    fn listeners(&self) -> impl Iterator<Item = &Socket> {
+        std::iter::once(&self.listener_v4).chain(&self.listener_v6)
+    }
+
+    /// After somebody ended `nft`. `admitted`: whose handshakes are under way.
+    fn install_again(&mut self, options: &CaptureOptions, admitted: &[Ends], epoll: &OwnedFd) -> io::Result<()> {
+        // Its routes have the same names as the next one's.
+        self.firewall = None;
+        let firewall = Firewall::install(&self.rules(options, admitted)?)?;
+        self.firewall = Some(watched(firewall, epoll)?);
         Ok(())
     }
 }
@@ -358,16 +368,20 @@ fn watched(firewall: Firewall, epoll: &OwnedFd) -> io::Result<Firewall> {
     Ok(firewall)
 }
 
-fn listener(address: IpAddr) -> io::Result<Socket> {
+/// What it accepts has its mark, and is reset if this process dies before it takes it (`prepare_for_relay`).
+fn listener(address: IpAddr, marks: Marks) -> io::Result<Socket> {
     let address = SocketAddr::new(address, 0);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-    set_transparent(&socket, address)?;
+    set_transparent(&socket, address, marks)?;
+    prepare_for_relay(&socket, None);
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket)
 }
 
-fn set_transparent(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+/// The socket may have an address that is not this host's; the firewall knows it by its mark.
+fn set_transparent(socket: &Socket, address: SocketAddr, marks: Marks) -> io::Result<()> {
+    socket.set_mark(marks.relayed)?;
     if address.is_ipv4() { socket.set_ip_transparent_v4(true) } else { socket.set_ip_transparent_v6(true) }
 }
 
@@ -379,7 +393,7 @@ fn port_of(socket: &Socket) -> io::Result<u16> {
 /// drops.
 fn check_filter() -> io::Result<()> {
     for name in ["net.ipv4.conf.all.rp_filter", "net.ipv4.conf.lo.rp_filter"] {
-        let value = crate::namespace::read_sysctl(name).unwrap_or_default();
+        let value = read_sysctl(name).unwrap_or_default();
         if value == "1" {
             let what =
                 format!("the sysctl {name} is 1 (strict), with which connections cannot be captured: set it to 2 or 0");
@@ -387,6 +401,18 @@ fn check_filter() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+const EARLY_DEMUX: &str = "net.ipv4.tcp_early_demux";
+
+/// Before it routes a packet, the kernel looks for a connection with the packet's addresses and ports, IPv6 too, and then
+/// drops the packet instead of forwarding it (`ip_forward`: a packet that has a socket). What is left of a relayed
+/// connection for a minute (TIME-WAIT), whoever made it, would stop a client that uses its port again and passes by.
+fn stop_early_demux() -> io::Result<()> {
+    match read_sysctl(EARLY_DEMUX)?.as_str() {
+        "0" => Ok(()),
+        _ => write_sysctl(EARLY_DEMUX, "0"),
+    }
 }
 
 fn explain(what: &str, error: io::Error) -> io::Error {
@@ -406,10 +432,11 @@ impl SocketsView<'_> {
     pub(crate) fn take_caught(&mut self) {
         let now = self.clock.now();
         let Some(site) = &mut self.own.site else { return };
-        let (mut caught, mut unreachable) = (Vec::new(), Vec::new());
+        let (mut caught, mut passing, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..BATCHES_MAX {
             let Some(network) = &mut site.network else { return };
-            let more = network.log.receive(|packet| match Syn::parse(packet) {
+            let more = network.log.receive(|prefix, packet| match Syn::parse(packet) {
+                Some(syn) if prefix == firewall::PASSING.as_bytes() => passing.push((syn.client, syn.server)),
                 Some(syn) => caught.push(syn),
                 None => unreachable.extend(syn::unreachable_ends(packet)),
             });
@@ -420,8 +447,12 @@ impl SocketsView<'_> {
         for syn in caught {
             site.take(syn, now);
         }
-        let gone: Vec<SocketId> = unreachable.iter().filter_map(|ends| site.named.get(ends).copied()).collect();
-        for id in gone {
+        let [unreachable, forgotten] = [unreachable, passing]
+            .map(|all| all.iter().filter_map(|ends| site.named.get(ends).copied()).collect::<Vec<SocketId>>());
+        for id in forgotten {
+            self.fail(id, SocketError::Reset);
+        }
+        for id in unreachable {
             if self.connection(id) == Ok(Connection::Opening) {
                 self.fail(id, SocketError::Unreachable);
             }
@@ -568,7 +599,10 @@ impl SocketsView<'_> {
             if let Some(network) = &mut site.network
                 && network.firewall.as_mut().is_none_or(Firewall::is_gone)
             {
-                let again = network.install_again(&site.options, self.epoll);
+                let is_admitted = |held: &Held| matches!(held.state, State::Answered(_));
+                let admitted = site.held.iter().filter(|(_, held)| is_admitted(held)).map(|(ends, _)| *ends);
+                let admitted: Vec<Ends> = admitted.take(ADMITTED_AGAIN).collect();
+                let again = network.install_again(&site.options, &admitted, self.epoll);
                 site.remark(match again {
                     Ok(()) => "somebody ended nft, and the firewall's rules with it: installed again".into(),
                     Err(error) => {
@@ -598,9 +632,9 @@ impl SocketsView<'_> {
     }
 }
 
-/// Starts a connection, in the name of `client` if one is given.
+/// Starts a connection, in the name of a client if one is given.
 fn begin(
-    client: Option<SocketAddr>,
+    client: Option<(SocketAddr, Marks)>,
     to: SocketAddr,
     traffic_class: u8,
     relayed: bool,
@@ -610,8 +644,8 @@ fn begin(
         prepare_for_relay(&socket, Some(traffic_class));
     }
     let connect = || {
-        if let Some(client) = client {
-            set_transparent(&socket, client)?;
+        if let Some((client, marks)) = client {
+            set_transparent(&socket, client, marks)?;
             socket.set_reuse_address(true)?;
             socket.bind(&client.into())?;
         }
@@ -697,7 +731,9 @@ impl Capture for SocketsView<'_> {
     ) -> Result<SocketId, SocketError> {
         let keeps = self.keeps_addresses();
         let client = client.filter(|client| keeps && client.is_ipv4() == to.is_ipv4());
-        let mut named = client.into_iter().flat_map(|client| [client, SocketAddr::new(client.ip(), 0)]);
+        let marks = self.own.site.as_ref().and_then(|site| Some(site.network.as_ref()?.marks));
+        let named = client.zip(marks).into_iter();
+        let mut named = named.flat_map(|(client, marks)| [client, SocketAddr::new(client.ip(), 0)].map(|a| (a, marks)));
         let begun = loop {
             match named.next() {
                 None => {

@@ -6,6 +6,7 @@
 //! A process gains the right to namespaces only while it has one thread, so this test has a main of its own.
 
 mod machine;
+mod ports;
 mod pushback;
 mod relay;
 mod row;
@@ -15,8 +16,13 @@ use bentpipe_host::namespace::acquire_privilege;
 
 /// A part's name, and what it does; `true`: with the full numbers.
 type Part = (&'static str, fn(bool));
-const PARTS: [Part; 4] =
-    [("relay", relay::run), ("machine", machine::run), ("pushback", pushback::run), ("scale", scale::run)];
+const PARTS: [Part; 5] = [
+    ("relay", relay::run),
+    ("machine", machine::run),
+    ("ports", ports::run),
+    ("pushback", pushback::run),
+    ("scale", scale::run),
+];
 
 fn main() {
     if acquire_privilege().is_err() {

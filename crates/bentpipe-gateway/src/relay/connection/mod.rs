@@ -24,6 +24,8 @@ use std::net::SocketAddr;
 const LINGER: Duration = Duration::from_secs(60);
 /// How often it is looked whether the client has acknowledged everything.
 const LINGER_LOOK: Duration = Duration::from_millis(200);
+/// The same of a connection that has ended in order: at first `LINGER_LOOK`, then ever more seldom.
+const CLOSING_LOOK_MAX: Duration = Duration::from_secs(10);
 
 /// Who wants the connection.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +54,10 @@ enum Stage {
     Accepting,
     /// Data flow.
     Relaying,
+    /// Both directions have ended, and the site has not acknowledged all it was sent; how long until the next look. The
+    /// socket stays ours until then: should this gateway die, it is reset, where the kernel alone would go on with a
+    /// connection whose acknowledgements no longer come here.
+    Closing(Duration),
     /// The socket is gone; what was to be sent to the other gateway still goes out.
     Flushing,
     /// Past the pair: the server's handshake is under way.
@@ -200,6 +206,7 @@ impl Connection {
                 Stage::Connecting => self.connect(site),
                 Stage::Accepting => self.accept(site),
                 Stage::Relaying => self.relay(site),
+                Stage::Closing(look) => self.close(site, look),
                 Stage::Flushing => self.flush(site),
                 Stage::Dialing(_) => self.await_server(site),
                 Stage::Beside(_) => self.pass(site),
@@ -264,27 +271,24 @@ impl Connection {
         }
     }
 
-    /// The pair's connection is over.
-    pub(crate) fn lost(&mut self, site: &mut Site<'_>) {
+    /// The pair's connection is over. `waits`: the next is expected soon, or worth waiting for.
+    pub(crate) fn lost(&mut self, site: &mut Site<'_>, waits: bool) {
         self.stream = None;
-        match (&self.stage, self.origin) {
-            // A circuit comes back: the client has not been answered, so its request is simply made again.
-            (Stage::Requested, Origin::Caught(_)) if site.shared.config.satellite.dial_up => {
-                let port = self.server.as_ref().map_or(0, Server::port);
-                self.out.forget(site);
-                self.inbound.close(site);
-                self.out = Outbound::new(Meter::new(&site.shared.policy, port, self.traffic_class));
-                self.inbound = Inbound::default();
-                self.set_stage(site, Stage::Waiting);
-                self.count_memory(site);
-                return;
-            }
-            _ => {}
+        if waits && matches!(self.stage, Stage::Requested) {
+            // The client has not been answered, so its request is simply made again.
+            let port = self.server.as_ref().map_or(0, Server::port);
+            self.out.forget(site);
+            self.inbound.close(site);
+            self.out = Outbound::new(Meter::new(&site.shared.policy, port, self.traffic_class));
+            self.inbound = Inbound::default();
+            self.set_stage(site, Stage::Waiting);
+            self.count_memory(site);
+            return;
         }
         match self.stage {
             Stage::Requested => self.fail(site),
             Stage::Asking(_) | Stage::Waiting | Stage::Telling | Stage::Lingering | Stage::Gone => {}
-            Stage::Dialing(_) | Stage::Beside(_) => {}
+            Stage::Dialing(_) | Stage::Beside(_) | Stage::Closing(_) => {}
             Stage::Accepting | Stage::Relaying | Stage::Hearing | Stage::Connecting | Stage::Flushing => {
                 site.shared.figures.lost += u64::from(matches!(self.stage, Stage::Accepting | Stage::Relaying));
                 self.abort(site);
@@ -352,12 +356,18 @@ impl Connection {
 
     fn leave(&mut self, site: &mut Site<'_>) {
         self.set_stage(site, Stage::Gone);
-        self.out.forget(site);
-        self.inbound.close(site);
+        self.forget_stream(site);
         self.deadline = None;
-        (self.out, self.inbound) = (Outbound::new(Meter::new(&site.shared.policy, 0, 0)), Inbound::default());
         self.first = Vec::new();
         self.count_memory(site);
+    }
+
+    /// Nothing more goes over the pair.
+    fn forget_stream(&mut self, site: &mut Site<'_>) {
+        self.stream = None;
+        self.out.forget(site);
+        self.inbound.close(site);
+        (self.out, self.inbound) = (Outbound::new(Meter::new(&site.shared.policy, 0, 0)), Inbound::default());
     }
 
     fn count_memory(&mut self, site: &mut Site<'_>) {
@@ -427,8 +437,8 @@ impl Connection {
             Ok(Halt::Over) if self.stopped => self.start_lingering(site),
             Ok(Halt::Over) if self.out.is_finished() => {
                 site.shared.figures.ended += 1;
-                site.sockets.close(socket);
-                Next::Gone
+                self.forget_stream(site);
+                self.set_stage(site, Stage::Closing(LINGER_LOOK))
             }
             Ok(Halt::Over) => goes_on,
             Err(Fault::Broken(Broken::Socket(_))) => {
@@ -478,6 +488,22 @@ impl Connection {
         self.out.put_credit(Credit::Ask);
         let _ = self.out.flush(site, stream);
         true
+    }
+
+    /// Lets go of the socket once its peer has everything.
+    fn close(&mut self, site: &mut Site<'_>, look: Duration) -> Next {
+        let Some(socket) = self.socket else { return Next::Gone };
+        let unacknowledged = site.sockets.capture().map_or(0, |capture| capture.unacknowledged(socket));
+        if unacknowledged == 0 || site.sockets.connection(socket).is_err() {
+            site.sockets.close(socket);
+            return Next::Gone;
+        }
+        // The end of the kernel's connection is a change of the socket; looking is for sites that do not tell of it.
+        if self.deadline.is_none() {
+            self.deadline = Some(site.now + look);
+            self.stage = Stage::Closing(Duration { ns: look.ns * 2 }.min(CLOSING_LOOK_MAX));
+        }
+        Next::Wait
     }
 
     fn flush(&mut self, site: &mut Site<'_>) -> Next {
