@@ -4,15 +4,17 @@ use super::clock::Clock;
 use super::controller::{Fate, Gate};
 use super::pacer::wire_bits;
 use super::rate::RateControl;
-use super::settings::{Sizes, ack_delay};
+use super::settings::{CIRCUIT_SET_UP, DATAGRAM_MIN, Sizes, ack_delay};
 use super::streams::Streams;
 use super::tail::Tail;
 use crate::satellite::{Event, Loss, SatelliteConfig, Side};
 use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::units::BitRate;
 use quinn_proto::{Connection, ConnectionError, ConnectionHandle, FrameStats, TransportErrorCode};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant as StdInstant;
 
 /// Between questions into silence: at least. Below a second, so that a transfer goes on soon after an outage.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
@@ -20,8 +22,11 @@ const PROBE_EVERY: Duration = Duration::from_millis(500);
 const PROBE_EVERY_MAX: Duration = Duration::from_secs(2);
 /// On a circuit that may just be being set up.
 const PROBE_EVERY_DIAL_UP: Duration = Duration::from_secs(5);
-/// A circuit may have hung up when nothing was heard for this long, and its set-up may take so long.
-const CIRCUIT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
+/// A circuit may have hung up when nothing was heard for this long.
+const CIRCUIT_SILENT: Duration = Duration::from_secs(10);
+/// While a circuit may be being set up, calls wait for it one behind the other, and what follows waits for them: each has
+/// so many packets' time, but at most so long.
+const CALLS_APART: (u64, Duration) = (16, Duration::from_secs(30));
 /// Silence is said when it has lasted this long.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 /// The other side is not given up before it was asked so often: after this side itself has slept, time alone proves
@@ -62,6 +67,14 @@ pub(super) struct Peer {
     received_asked: u64,
     /// A circuit may be being set up until then.
     circuit_until: Option<Instant>,
+    /// When the other side was heard first.
+    answered: Option<Instant>,
+    /// The other side has all it needs of our handshake.
+    confirmed: bool,
+    /// Datagrams with a part of the handshake: when the last was sent, and how many before the first was sent again.
+    shaken: Option<Instant>,
+    first_flight: u32,
+    again: bool,
     delivered: u64,
     fates: Vec<Fate>,
 }
@@ -81,8 +94,10 @@ pub(super) struct Sent {
 }
 
 impl Peer {
+    /// `calls`: on a circuit that may have to be set up first.
     pub(super) fn new(
         now: Instant,
+        calls: bool,
         handle: ConnectionHandle,
         connection: Connection,
         gate: Arc<Gate>,
@@ -109,7 +124,12 @@ impl Peer {
             silent: false,
             received: 0,
             received_asked: 0,
-            circuit_until: None,
+            circuit_until: calls.then(|| now + CIRCUIT_SET_UP),
+            answered: None,
+            confirmed: false,
+            shaken: None,
+            first_flight: 0,
+            again: false,
             delivered: 0,
             fates: Vec::new(),
         }
@@ -142,6 +162,19 @@ impl Peer {
 
     pub(super) fn set_over(&mut self) {
         self.over = true;
+    }
+
+    /// When the other side was heard first, be it by a packet that proves nothing.
+    pub(super) fn answered(&self) -> Option<Instant> {
+        self.answered
+    }
+
+    /// A packet came that could be read: a circuit is up.
+    pub(super) fn on_answered(&mut self, now: Instant) {
+        if self.answered.is_none() {
+            self.answered = Some(now);
+            self.circuit_until = None;
+        }
     }
 
     /// An authenticated packet came.
@@ -189,6 +222,37 @@ impl Peer {
             }
         }
         self.timeout = self.connection.poll_timeout().map(|at| around.clock.model(at));
+        if self.established && !self.confirmed {
+            let terminal = around.config.side != Side::Hub;
+            self.confirmed = !terminal || self.connection.stats().frame_rx.handshake_done > 0;
+        }
+    }
+
+    /// When an unanswered part of the handshake is sent again. The library doubles its time-out each time, from one that
+    /// a circuit's set-up has made long; here a lost packet costs as much the second time as the first.
+    fn again_due(&self, rate: &RateControl) -> Option<Instant> {
+        // No time-out: nothing is on its way, or a stranger has been sent all that it may be (RFC 9000 §8.1).
+        let last = self.shaken.filter(|_| !self.confirmed && !self.over && self.timeout.is_some())?;
+        let trips = Duration { ns: self.sizes.first_round_trip.ns * 2 };
+        if self.circuit_until.is_none() {
+            return Some(last + trips);
+        }
+        let packets = BitRate::from_bps(rate.rate()).time_for_bits(CALLS_APART.0 * 8 * DATAGRAM_MIN);
+        Some(last + trips.max(packets).clamp(PROBE_EVERY_DIAL_UP, CALLS_APART.1))
+    }
+
+    /// Sends again what is unanswered of the handshake.
+    fn send_again(&mut self, now: Instant) {
+        self.shaken = Some(now);
+        self.again = true;
+        self.expire();
+    }
+
+    /// Has the library send again what is unanswered, by telling it that its time-out has come.
+    fn expire(&mut self) {
+        if let Some(at) = self.connection.poll_timeout() {
+            self.connection.handle_timeout(at);
+        }
     }
 
     /// How long an answer takes at most when nothing is wrong.
@@ -231,13 +295,16 @@ impl Peer {
     /// When `wake` is due.
     pub(super) fn next_wake(&self, rate: &RateControl, config: &SatelliteConfig) -> Option<Instant> {
         let probe = self.probe_due(rate, config).filter(|_| !self.probe);
-        [self.timeout(), probe, self.keep_alive_due(config)].into_iter().flatten().min()
+        [self.timeout(), probe, self.keep_alive_due(config), self.again_due(rate)].into_iter().flatten().min()
     }
 
     /// Timers and silence. `Some`: the other side is given up.
     pub(super) fn wake(&mut self, now: Instant, around: &mut Surroundings<'_>) -> Option<Loss> {
         if self.timeout().is_some_and(|at| at <= now) {
             self.connection.handle_timeout(around.clock.at(now));
+        }
+        if self.again_due(around.rate).is_some_and(|at| at <= now) {
+            self.send_again(now);
         }
         if self.keep_alive_due(around.config).is_some_and(|at| at <= now) {
             self.sent = now;
@@ -250,10 +317,16 @@ impl Peer {
                 return Some(Loss::Silence);
             }
             let circuit = self.circuit_until.is_some_and(|until| until > now);
-            let after = SILENT_AFTER.max(self.patience(around.rate, around.config));
+            let patience = self.patience(around.rate, around.config);
+            let after = SILENT_AFTER.max(patience);
             if silence >= after && !self.silent && !circuit {
                 self.silent = true;
                 around.events.push_back(Event::Silent);
+            }
+            // A circuit's set-up is part of the first round trips that the library measures, and its time-outs are as
+            // long for a while.
+            if self.probes == 0 && !circuit && self.timeout.is_some_and(|at| at > now + patience) {
+                self.expire();
             }
             self.probed = Some(now);
             self.probes += 1;
@@ -302,8 +375,8 @@ impl Peer {
         if eliciting(&after) > eliciting(&before) {
             if self.waiting_since.is_none() {
                 self.waiting_since = Some(now);
-                if around.config.dial_up && now.since(self.heard) > CIRCUIT.0 {
-                    self.circuit_until = Some(now + CIRCUIT.1);
+                if around.config.dial_up && now.since(self.heard) > CIRCUIT_SILENT {
+                    self.circuit_until = Some(now + CIRCUIT_SET_UP);
                 }
             }
             if self.established {
@@ -315,12 +388,25 @@ impl Peer {
         } else {
             self.gate.forget(self.gate.in_flight().saturating_sub(was_in_flight));
         }
+        if after.crypto > before.crypto && !self.confirmed {
+            self.shaken = Some(now);
+            self.first_flight += u32::from(!self.again);
+            self.drop_second_probe(at);
+        }
         self.sent = now;
         if !closed {
             self.streams.on_sent(bytes, bytes + FULL >= self.sizes.datagram);
         }
         self.settle(now, around);
         Some(Sent { to: transmit.destination, bits })
+    }
+
+    /// The library answers a time-out with two packets, of which the second says nothing new when one holds the whole
+    /// flight. A circuit's queue is spared it; a packet more that is lost changes nothing.
+    fn drop_second_probe(&mut self, at: StdInstant) {
+        if self.again && self.circuit_until.is_some() && self.first_flight == 1 {
+            let _ = self.connection.poll_transmit(at, 1, &mut Vec::new());
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::controller::Gate;
 use super::crypto::Suite;
+use super::peer::Peer;
 use super::settings::{Sizes, transport};
 use super::{QuicSatellite, Role};
 use crate::satellite::Loss;
@@ -21,7 +22,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const AGAIN_DIAL_UP: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
 /// The same after a refusal: somebody must change a key first.
 const AGAIN_STRANGER: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
-/// An attempt takes at least this long before another is begun: see `handshake_time`.
+/// An attempt takes at least this long before another is begun: see `handshake_ends`.
 const ATTEMPT: (Duration, u64) = (Duration::from_secs(4), 8);
 /// The library's name for the other side; keys are pinned, names mean nothing.
 const NAME: &str = "hub";
@@ -93,17 +94,32 @@ impl QuicSatellite {
         if self.closed {
             return None;
         }
-        if let Some(peer) = self.current.as_ref().filter(|peer| !peer.is_established() && !peer.is_over()) {
-            return Some(peer.started + self.handshake_time(ATTEMPT.0, ATTEMPT.1));
+        match self.attempt() {
+            Some(peer) => Some(self.handshake_ends(peer, ATTEMPT)),
+            None => terminal.next,
         }
-        terminal.next
     }
 
-    /// Begins an attempt, or gives one up and begins the next.
+    /// The connection that is being made.
+    fn attempt(&self) -> Option<&Peer> {
+        self.current.as_ref().filter(|peer| !peer.is_established() && !peer.is_over())
+    }
+
+    /// Begins an attempt, or gives one up and begins the next; on a circuit after a pause, as each costs airtime.
     pub(super) fn wake_terminal(&mut self, now: Instant) {
-        if self.terminal_due().is_some_and(|due| due <= now) {
-            self.call(now);
+        if !self.terminal_due().is_some_and(|due| due <= now) {
+            return;
         }
+        if self.config.dial_up && self.attempt().is_some() {
+            if let Some(old) = self.current.take() {
+                self.retire(old);
+            }
+            self.on_lost(now, false, Loss::Silence);
+            if !self.terminal_due().is_some_and(|due| due <= now) {
+                return;
+            }
+        }
+        self.call(now);
     }
 
     fn call(&mut self, now: Instant) {
