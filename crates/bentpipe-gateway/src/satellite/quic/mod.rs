@@ -533,14 +533,14 @@ impl Satellite for QuicSatellite {
     fn statistics(&self) -> Statistics {
         let peers = || self.current.iter().chain(&self.half_open);
         let lost: u64 = peers().map(|peer| peer.connection.stats().path.lost_packets).sum();
-        let round_trip = self.current.as_ref().filter(|peer| peer.is_established());
+        let round_trip = self.current.as_ref().and_then(Peer::round_trip);
         Statistics {
             packets_lost: self.totals.packets_lost + lost,
             delivered_bytes: self.totals.delivered_bytes + peers().map(Peer::delivered).sum::<u64>(),
             rate_bps: self.pacer.rate(),
             declared_bps: self.rate.declared().unwrap_or(0),
             held_down: self.rate.is_held_down(),
-            round_trip: round_trip.map_or(self.config.round_trip, |peer| Duration::from(peer.connection.rtt())),
+            round_trip: round_trip.unwrap_or(self.config.round_trip),
             forged: self.counters.forged(),
             ..self.totals
         }

@@ -51,7 +51,7 @@ pub(super) struct Peer {
     pub(super) tail: Tail,
     gate: Arc<Gate>,
     sizes: Sizes,
-    established: bool,
+    established: Option<Instant>,
     over: bool,
     timeout: Option<Instant>,
     heard: Instant,
@@ -76,6 +76,9 @@ pub(super) struct Peer {
     first_flight: u32,
     again: bool,
     delivered: u64,
+    /// From a packet to its acknowledgement, smoothed as in RFC 9002 §5.3. The library's own value has the handshake in it,
+    /// which on a circuit includes the set-up.
+    round_trip: Option<Duration>,
     fates: Vec<Fate>,
 }
 
@@ -112,7 +115,7 @@ impl Peer {
             tail: Tail::default(),
             gate,
             sizes,
-            established: false,
+            established: None,
             over: false,
             timeout: None,
             heard: now,
@@ -131,18 +134,19 @@ impl Peer {
             first_flight: 0,
             again: false,
             delivered: 0,
+            round_trip: None,
             fates: Vec::new(),
         }
     }
 
     /// The handshake is complete and the connection not over.
     pub(super) fn is_connected(&self) -> bool {
-        self.established && !self.over
+        self.established.is_some() && !self.over
     }
 
     /// The handshake is complete.
     pub(super) fn is_established(&self) -> bool {
-        self.established
+        self.established.is_some()
     }
 
     /// It has ended, one way or another.
@@ -155,8 +159,13 @@ impl Peer {
         self.delivered.min(self.streams.written())
     }
 
+    /// Smoothed; none before the first packet after the handshake is acknowledged.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
+    }
+
     pub(super) fn set_established(&mut self, now: Instant) {
-        self.established = true;
+        self.established = Some(now);
         self.heard = now;
     }
 
@@ -205,14 +214,21 @@ impl Peer {
         for fate in self.fates.drain(..) {
             match fate {
                 Fate::Acked(sent, bytes) => {
-                    around.rate.on_acked(now, around.clock.model(sent), bytes);
-                    self.delivered += bytes.saturating_sub(super::settings::OVERHEAD - 12);
-                    acked = true;
+                    let sent = around.clock.model(sent);
+                    // The handshake's packets may have waited for a circuit's set-up.
+                    if self.established.is_some_and(|at| at <= sent) {
+                        around.rate.on_acked(now, sent, bytes);
+                        let trip = now.since(sent);
+                        let smoothed = self.round_trip.map_or(trip.ns, |old| old.ns - old.ns / 8 + trip.ns / 8);
+                        self.round_trip = Some(Duration { ns: smoothed });
+                        self.delivered += bytes.saturating_sub(super::settings::OVERHEAD - 12);
+                        acked = true;
+                    }
                 }
                 Fate::Lost(bytes) => self.streams.on_lost(bytes),
             }
         }
-        if acked && self.established {
+        if acked {
             around.rate.judge(now);
         }
         if self.gate.in_flight() == 0 {
@@ -222,7 +238,7 @@ impl Peer {
             }
         }
         self.timeout = self.connection.poll_timeout().map(|at| around.clock.model(at));
-        if self.established && !self.confirmed {
+        if self.established.is_some() && !self.confirmed {
             let terminal = around.config.side != Side::Hub;
             self.confirmed = !terminal || self.connection.stats().frame_rx.handshake_done > 0;
         }
@@ -258,7 +274,7 @@ impl Peer {
     /// How long an answer takes at most when nothing is wrong.
     fn patience(&self, around_rate: &RateControl, config: &SatelliteConfig) -> Duration {
         let base = around_rate.base_round_trip().max(config.round_trip);
-        let smoothed = Duration::from(self.connection.rtt()).min(Duration { ns: base.ns * 4 }).max(base);
+        let smoothed = self.round_trip.unwrap_or(base).min(Duration { ns: base.ns * 4 }).max(base);
         let packets = Duration::from_secs_f64(4.0 * config.mtu as f64 * 8.0 / around_rate.rate() as f64);
         let delays = Duration { ns: ack_delay(config).ns * 2 };
         PROBE_EVERY.max(Duration { ns: smoothed.ns / 2 * 3 } + delays + packets)
@@ -379,10 +395,10 @@ impl Peer {
                     self.circuit_until = Some(now + CIRCUIT_SET_UP);
                 }
             }
-            if self.established {
+            if self.established.is_some() {
                 around.rate.on_sent(now, bytes, bits);
             }
-            if after.stream > before.stream && self.established {
+            if after.stream > before.stream && self.established.is_some() {
                 self.tail.on_sent(now, around.rate.base_round_trip(), transmit.destination, into);
             }
         } else {

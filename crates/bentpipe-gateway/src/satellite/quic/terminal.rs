@@ -107,7 +107,8 @@ impl QuicSatellite {
 
     /// Begins an attempt, or gives one up and begins the next; on a circuit after a pause, as each costs airtime.
     pub(super) fn wake_terminal(&mut self, now: Instant) {
-        if !self.terminal_due().is_some_and(|due| due <= now) {
+        let is_due = |terminal: &Self| terminal.terminal_due().is_some_and(|due| due <= now);
+        if !is_due(self) {
             return;
         }
         if self.config.dial_up && self.attempt().is_some() {
@@ -115,7 +116,7 @@ impl QuicSatellite {
                 self.retire(old);
             }
             self.on_lost(now, false, Loss::Silence);
-            if !self.terminal_due().is_some_and(|due| due <= now) {
+            if !is_due(self) {
                 return;
             }
         }
