@@ -450,6 +450,12 @@ impl Satellite for QuicSatellite {
         self.events.pop_front()
     }
 
+    fn want(&mut self) {
+        if let Role::Terminal(terminal) = &mut self.role {
+            terminal.want(self.config.dial_up);
+        }
+    }
+
     fn is_connected(&self) -> bool {
         self.current.as_ref().is_some_and(Peer::is_connected)
     }
@@ -458,9 +464,7 @@ impl Satellite for QuicSatellite {
         if let Some((peer, _)) = self.connected() {
             return peer.streams.open(&mut peer.connection, class);
         }
-        if let Role::Terminal(terminal) = &mut self.role {
-            terminal.want(self.config.dial_up);
-        }
+        self.want();
         None
     }
 

@@ -37,13 +37,15 @@ pub(super) struct Terminal {
     wait: Duration,
     /// When the last one began.
     called: Instant,
+    /// Somebody waits for the connection.
+    wanted: bool,
     /// The hub does not know our key, or is not the one we know.
     refused: bool,
 }
 
 impl Terminal {
     pub(super) fn new(now: Instant, suite: Suite, hub: SocketAddr, random: ChaCha20Rng) -> Terminal {
-        Terminal { suite, hub, random, next: Some(now), wait: Duration::ZERO, called: now, refused: false }
+        Terminal { suite, hub, random, next: Some(now), wait: Duration::ZERO, called: now, wanted: false, refused: false }
     }
 
     /// An endpoint for one attempt: connection identifiers are empty, so that the hub's packets are told apart by nothing
@@ -62,6 +64,7 @@ impl Terminal {
     pub(super) fn on_connected(&mut self) {
         self.next = None;
         self.wait = Duration::ZERO;
+        self.wanted = false;
         self.refused = false;
     }
 
@@ -74,12 +77,14 @@ impl Terminal {
         };
         self.refused = why == Loss::Stranger;
         let wait = if self.refused { self.wait.max(first) } else { self.wait };
+        let wait = if std::mem::take(&mut self.wanted) && !self.refused { wait.min(first) } else { wait };
         self.next = Some(now + wait);
         self.wait = Duration { ns: wait.ns * 2 }.clamp(first, most);
     }
 
     /// A stream is wanted: the next attempt need not wait as long as the last ones failed.
     pub(super) fn want(&mut self, dial_up: bool) {
+        self.wanted = true;
         if let Some(next) = self.next.filter(|_| !self.refused) {
             let least = if dial_up { AGAIN_DIAL_UP.0 } else { AGAIN.0 };
             self.next = Some(next.min(self.called + least));
