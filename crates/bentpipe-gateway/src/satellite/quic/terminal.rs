@@ -45,7 +45,16 @@ pub(super) struct Terminal {
 
 impl Terminal {
     pub(super) fn new(now: Instant, suite: Suite, hub: SocketAddr, random: ChaCha20Rng) -> Terminal {
-        Terminal { suite, hub, random, next: Some(now), wait: Duration::ZERO, called: now, wanted: false, refused: false }
+        Terminal {
+            suite,
+            hub,
+            random,
+            next: Some(now),
+            wait: Duration::ZERO,
+            called: now,
+            wanted: false,
+            refused: false,
+        }
     }
 
     /// An endpoint for one attempt: connection identifiers are empty, so that the hub's packets are told apart by nothing
