@@ -166,6 +166,9 @@ pub trait Satellite: Send {
     fn next_wake(&self) -> Option<Instant>;
     /// The next event.
     fn poll_event(&mut self) -> Option<Event>;
+    /// A stream is wanted while there is no connection: an attempt to connect need not wait as long as the last ones
+    /// failed.
+    fn want(&mut self) {}
     /// The pair is connected.
     fn is_connected(&self) -> bool;
     /// Opens a stream; `None`: not connected, or too many.

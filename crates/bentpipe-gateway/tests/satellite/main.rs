@@ -2,6 +2,7 @@
 
 mod faults;
 mod fuzz;
+mod handshake;
 mod rates;
 mod security;
 mod streams;

@@ -11,7 +11,7 @@ use bentpipe_link::packet::{Buffer, Content, Packet};
 use bentpipe_link::seed::{Seed, Stream, unit};
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::BitRate;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// Sides by number: 0 the hub, 1 the terminal, as ports of the link.
@@ -208,6 +208,10 @@ pub struct World {
     pub link: Link,
     pub config: LinkConfig,
     pub mischief: Mischief,
+    /// Datagrams that never arrive: who sends them, and which of its own it is, from 0.
+    pub doomed: BTreeSet<(usize, u64)>,
+    sent: [u64; 2],
+    lost_numbers: BTreeSet<u64>,
     /// Until then nothing passes the link.
     pub outage_until: Instant,
     random: Stream,
@@ -262,6 +266,9 @@ impl World {
             link,
             config,
             mischief: Mischief::default(),
+            doomed: BTreeSet::new(),
+            sent: [0; 2],
+            lost_numbers: BTreeSet::new(),
             outage_until: Instant::ZERO,
             random: Seed(seed).stream("mischief"),
             late: BTreeMap::new(),
@@ -309,6 +316,10 @@ impl World {
                 }
                 self.offered[side] += datagram.len() as u64;
                 self.number += 1;
+                if self.doomed.contains(&(side, self.sent[side])) {
+                    self.lost_numbers.insert(self.number);
+                }
+                self.sent[side] += 1;
                 // The addresses stand where an IP header has them; the rest of it matters to nobody here.
                 let mut packet = vec![0x45; HEADERS];
                 write_address(&mut packet[0..6], station.address);
@@ -387,6 +398,9 @@ impl World {
     fn step(&mut self) {
         self.link.wake(self.now);
         while let Some((port, packet)) = self.link.poll_transmit(self.now) {
+            if self.lost_numbers.contains(&packet.id) {
+                continue;
+            }
             if let Content::Bytes(buffer) = &packet.content {
                 let bytes = buffer.as_slice().to_vec();
                 self.arrive(port.0, &bytes);

@@ -73,7 +73,10 @@ impl Connection {
     pub(super) fn open(&mut self, site: &mut Site<'_>, reach: Reach) -> Next {
         match reach {
             Reach::Yes => {}
-            Reach::Soon => return if self.is_client_gone(site) { self.abandoned(site) } else { Next::Wait },
+            Reach::Soon => {
+                site.satellite.want();
+                return if self.is_client_gone(site) { self.abandoned(site) } else { Next::Wait };
+            }
             Reach::No => {
                 self.fail(site);
                 return Next::Again;

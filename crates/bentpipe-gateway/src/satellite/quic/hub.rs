@@ -16,7 +16,7 @@ use std::sync::Arc;
 const HALF_OPEN_MAX: usize = 8;
 /// With more than this under way, who calls must first prove its address (RFC 9000 §8.1.2).
 const HALF_OPEN_TRUSTED: usize = 2;
-/// A handshake takes at least this long before it is given up: round trips, see `handshake_time`.
+/// A handshake takes at least this long before it is given up: round trips, see `handshake_ends`.
 const HANDSHAKE: (Duration, u64) = (Duration::from_secs(10), 10);
 /// Four bytes: the hub knows a terminal again that comes from another address, and tells a terminal of an earlier life
 /// that it has forgotten it. The terminal's own are empty, which saves the forward link as much.
@@ -121,14 +121,12 @@ impl QuicSatellite {
     }
 
     fn handshakes_end(&self) -> Option<Instant> {
-        let time = self.handshake_time(HANDSHAKE.0, HANDSHAKE.1);
-        self.half_open.iter().map(|peer| peer.started + time).min()
+        self.half_open.iter().map(|peer| self.handshake_ends(peer, HANDSHAKE)).min()
     }
 
     /// Drops handshakes that take too long.
     pub(super) fn wake_hub(&mut self, now: Instant) {
-        let time = self.handshake_time(HANDSHAKE.0, HANDSHAKE.1);
-        while let Some(index) = self.half_open.iter().position(|peer| peer.started + time <= now) {
+        while let Some(index) = self.half_open.iter().position(|peer| self.handshake_ends(peer, HANDSHAKE) <= now) {
             let peer = self.half_open.remove(index);
             self.retire(peer);
         }

@@ -163,11 +163,19 @@ impl QuicSatellite {
         })
     }
 
-    /// How long a handshake may take: some round trips, some packets, a circuit's set-up.
-    fn handshake_time(&self, least: Duration, trips: u64) -> Duration {
+    /// When a handshake is given up: after some round trips and some packets, which count from the first answer; until
+    /// there is one, a circuit's set-up is added.
+    fn handshake_ends(&self, peer: &Peer, (least, trips): (Duration, u64)) -> Instant {
         let packets = self.pacer.time_for(30 * 8 * settings::DATAGRAM_MIN);
-        let circuit = if self.config.dial_up { Duration::from_secs(180) } else { Duration::ZERO };
-        least.max(Duration { ns: self.config.round_trip.ns.saturating_mul(trips) }) + packets + circuit
+        let time = least.max(Duration { ns: self.config.round_trip.ns.saturating_mul(trips) }) + packets;
+        let circuit = self.calls_on_circuit() && peer.answered().is_none();
+        let begun = peer.answered().unwrap_or(peer.started);
+        begun + time + if circuit { settings::CIRCUIT_SET_UP } else { Duration::ZERO }
+    }
+
+    /// Whoever is called on a circuit hears of it only when it is up.
+    fn calls_on_circuit(&self) -> bool {
+        self.config.dial_up && self.config.side != Side::Hub
     }
 
     fn peer_of(
@@ -180,7 +188,7 @@ impl QuicSatellite {
     ) -> Peer {
         self.connections += 1;
         let streams = streams::Streams::new(self.connections, &sizes, self.rate.rate());
-        Peer::new(now, handle, connection, gate, sizes, streams)
+        Peer::new(now, self.calls_on_circuit(), handle, connection, gate, sizes, streams)
     }
 
     /// Handles everything that the library has to say about a connection. The peer must be out of its place.
@@ -350,7 +358,7 @@ impl Satellite for QuicSatellite {
         self.totals.packets_received += 1;
         let at = self.clock.at(now);
         let mut answer = Vec::new();
-        let authentic = self.counters.authentic();
+        let (readable, authentic) = (self.counters.readable(), self.counters.authentic());
         match self.endpoint.handle(at, from, None, None, BytesMut::from(datagram), &mut answer) {
             None => {}
             Some(DatagramEvent::Response(transmit)) => self.reply(transmit.destination, answer),
@@ -362,6 +370,9 @@ impl Satellite for QuicSatellite {
                         return None;
                     }
                     peer.connection.handle_event(event.take()?);
+                    if satellite.counters.readable() > readable {
+                        peer.on_answered(now);
+                    }
                     if satellite.counters.authentic() > authentic {
                         let mut around = Surroundings {
                             config: &satellite.config,
@@ -439,6 +450,12 @@ impl Satellite for QuicSatellite {
         self.events.pop_front()
     }
 
+    fn want(&mut self) {
+        if let Role::Terminal(terminal) = &mut self.role {
+            terminal.want(self.config.dial_up);
+        }
+    }
+
     fn is_connected(&self) -> bool {
         self.current.as_ref().is_some_and(Peer::is_connected)
     }
@@ -447,9 +464,7 @@ impl Satellite for QuicSatellite {
         if let Some((peer, _)) = self.connected() {
             return peer.streams.open(&mut peer.connection, class);
         }
-        if let Role::Terminal(terminal) = &mut self.role {
-            terminal.want(self.config.dial_up);
-        }
+        self.want();
         None
     }
 
@@ -522,14 +537,14 @@ impl Satellite for QuicSatellite {
     fn statistics(&self) -> Statistics {
         let peers = || self.current.iter().chain(&self.half_open);
         let lost: u64 = peers().map(|peer| peer.connection.stats().path.lost_packets).sum();
-        let round_trip = self.current.as_ref().filter(|peer| peer.is_established());
+        let round_trip = self.current.as_ref().and_then(Peer::round_trip);
         Statistics {
             packets_lost: self.totals.packets_lost + lost,
             delivered_bytes: self.totals.delivered_bytes + peers().map(Peer::delivered).sum::<u64>(),
             rate_bps: self.pacer.rate(),
             declared_bps: self.rate.declared().unwrap_or(0),
             held_down: self.rate.is_held_down(),
-            round_trip: round_trip.map_or(self.config.round_trip, |peer| Duration::from(peer.connection.rtt())),
+            round_trip: round_trip.unwrap_or(self.config.round_trip),
             forged: self.counters.forged(),
             ..self.totals
         }

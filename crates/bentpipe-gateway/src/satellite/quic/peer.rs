@@ -4,15 +4,17 @@ use super::clock::Clock;
 use super::controller::{Fate, Gate};
 use super::pacer::wire_bits;
 use super::rate::RateControl;
-use super::settings::{Sizes, ack_delay};
+use super::settings::{CIRCUIT_SET_UP, DATAGRAM_MIN, Sizes, ack_delay};
 use super::streams::Streams;
 use super::tail::Tail;
 use crate::satellite::{Event, Loss, SatelliteConfig, Side};
 use bentpipe_link::time::{Duration, Instant};
+use bentpipe_link::units::BitRate;
 use quinn_proto::{Connection, ConnectionError, ConnectionHandle, FrameStats, TransportErrorCode};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant as StdInstant;
 
 /// Between questions into silence: at least. Below a second, so that a transfer goes on soon after an outage.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
@@ -20,8 +22,11 @@ const PROBE_EVERY: Duration = Duration::from_millis(500);
 const PROBE_EVERY_MAX: Duration = Duration::from_secs(2);
 /// On a circuit that may just be being set up.
 const PROBE_EVERY_DIAL_UP: Duration = Duration::from_secs(5);
-/// A circuit may have hung up when nothing was heard for this long, and its set-up may take so long.
-const CIRCUIT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
+/// A circuit may have hung up when nothing was heard for this long.
+const CIRCUIT_SILENT: Duration = Duration::from_secs(10);
+/// While a circuit may be being set up, calls wait for it one behind the other, and what follows waits for them: each has
+/// so many packets' time, but at most so long.
+const CALLS_APART: (u64, Duration) = (16, Duration::from_secs(30));
 /// Silence is said when it has lasted this long.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 /// The other side is not given up before it was asked so often: after this side itself has slept, time alone proves
@@ -46,7 +51,7 @@ pub(super) struct Peer {
     pub(super) tail: Tail,
     gate: Arc<Gate>,
     sizes: Sizes,
-    established: bool,
+    established: Option<Instant>,
     over: bool,
     timeout: Option<Instant>,
     heard: Instant,
@@ -62,7 +67,18 @@ pub(super) struct Peer {
     received_asked: u64,
     /// A circuit may be being set up until then.
     circuit_until: Option<Instant>,
+    /// When the other side was heard first.
+    answered: Option<Instant>,
+    /// The other side has all it needs of our handshake.
+    confirmed: bool,
+    /// Datagrams with a part of the handshake: when the last was sent, and how many before the first was sent again.
+    shaken: Option<Instant>,
+    first_flight: u32,
+    again: bool,
     delivered: u64,
+    /// From a packet to its acknowledgement, smoothed as in RFC 9002 §5.3. The library's own value has the handshake in it,
+    /// which on a circuit includes the set-up.
+    round_trip: Option<Duration>,
     fates: Vec<Fate>,
 }
 
@@ -81,8 +97,10 @@ pub(super) struct Sent {
 }
 
 impl Peer {
+    /// `calls`: on a circuit that may have to be set up first.
     pub(super) fn new(
         now: Instant,
+        calls: bool,
         handle: ConnectionHandle,
         connection: Connection,
         gate: Arc<Gate>,
@@ -97,7 +115,7 @@ impl Peer {
             tail: Tail::default(),
             gate,
             sizes,
-            established: false,
+            established: None,
             over: false,
             timeout: None,
             heard: now,
@@ -109,20 +127,26 @@ impl Peer {
             silent: false,
             received: 0,
             received_asked: 0,
-            circuit_until: None,
+            circuit_until: calls.then(|| now + CIRCUIT_SET_UP),
+            answered: None,
+            confirmed: false,
+            shaken: None,
+            first_flight: 0,
+            again: false,
             delivered: 0,
+            round_trip: None,
             fates: Vec::new(),
         }
     }
 
     /// The handshake is complete and the connection not over.
     pub(super) fn is_connected(&self) -> bool {
-        self.established && !self.over
+        self.established.is_some() && !self.over
     }
 
     /// The handshake is complete.
     pub(super) fn is_established(&self) -> bool {
-        self.established
+        self.established.is_some()
     }
 
     /// It has ended, one way or another.
@@ -135,13 +159,31 @@ impl Peer {
         self.delivered.min(self.streams.written())
     }
 
+    /// Smoothed; none before the first packet after the handshake is acknowledged.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
+    }
+
     pub(super) fn set_established(&mut self, now: Instant) {
-        self.established = true;
+        self.established = Some(now);
         self.heard = now;
     }
 
     pub(super) fn set_over(&mut self) {
         self.over = true;
+    }
+
+    /// When the other side was heard first, be it by a packet that proves nothing.
+    pub(super) fn answered(&self) -> Option<Instant> {
+        self.answered
+    }
+
+    /// A packet came that could be read: a circuit is up.
+    pub(super) fn on_answered(&mut self, now: Instant) {
+        if self.answered.is_none() {
+            self.answered = Some(now);
+            self.circuit_until = None;
+        }
     }
 
     /// An authenticated packet came.
@@ -172,14 +214,21 @@ impl Peer {
         for fate in self.fates.drain(..) {
             match fate {
                 Fate::Acked(sent, bytes) => {
-                    around.rate.on_acked(now, around.clock.model(sent), bytes);
-                    self.delivered += bytes.saturating_sub(super::settings::OVERHEAD - 12);
-                    acked = true;
+                    let sent = around.clock.model(sent);
+                    // The handshake's packets may have waited for a circuit's set-up.
+                    if self.established.is_some_and(|at| at <= sent) {
+                        around.rate.on_acked(now, sent, bytes);
+                        let trip = now.since(sent);
+                        let smoothed = self.round_trip.map_or(trip.ns, |old| old.ns - old.ns / 8 + trip.ns / 8);
+                        self.round_trip = Some(Duration { ns: smoothed });
+                        self.delivered += bytes.saturating_sub(super::settings::OVERHEAD - 12);
+                        acked = true;
+                    }
                 }
                 Fate::Lost(bytes) => self.streams.on_lost(bytes),
             }
         }
-        if acked && self.established {
+        if acked {
             around.rate.judge(now);
         }
         if self.gate.in_flight() == 0 {
@@ -189,12 +238,43 @@ impl Peer {
             }
         }
         self.timeout = self.connection.poll_timeout().map(|at| around.clock.model(at));
+        if self.established.is_some() && !self.confirmed {
+            let terminal = around.config.side != Side::Hub;
+            self.confirmed = !terminal || self.connection.stats().frame_rx.handshake_done > 0;
+        }
+    }
+
+    /// When an unanswered part of the handshake is sent again. The library doubles its time-out each time, from one that
+    /// a circuit's set-up has made long; here a lost packet costs as much the second time as the first.
+    fn again_due(&self, rate: &RateControl) -> Option<Instant> {
+        // No time-out: nothing is on its way, or a stranger has been sent all that it may be (RFC 9000 §8.1).
+        let last = self.shaken.filter(|_| !self.confirmed && !self.over && self.timeout.is_some())?;
+        let trips = Duration { ns: self.sizes.first_round_trip.ns * 2 };
+        if self.circuit_until.is_none() {
+            return Some(last + trips);
+        }
+        let packets = BitRate::from_bps(rate.rate()).time_for_bits(CALLS_APART.0 * 8 * DATAGRAM_MIN);
+        Some(last + trips.max(packets).clamp(PROBE_EVERY_DIAL_UP, CALLS_APART.1))
+    }
+
+    /// Sends again what is unanswered of the handshake.
+    fn send_again(&mut self, now: Instant) {
+        self.shaken = Some(now);
+        self.again = true;
+        self.expire();
+    }
+
+    /// Has the library send again what is unanswered, by telling it that its time-out has come.
+    fn expire(&mut self) {
+        if let Some(at) = self.connection.poll_timeout() {
+            self.connection.handle_timeout(at);
+        }
     }
 
     /// How long an answer takes at most when nothing is wrong.
     fn patience(&self, around_rate: &RateControl, config: &SatelliteConfig) -> Duration {
         let base = around_rate.base_round_trip().max(config.round_trip);
-        let smoothed = Duration::from(self.connection.rtt()).min(Duration { ns: base.ns * 4 }).max(base);
+        let smoothed = self.round_trip.unwrap_or(base).min(Duration { ns: base.ns * 4 }).max(base);
         let packets = Duration::from_secs_f64(4.0 * config.mtu as f64 * 8.0 / around_rate.rate() as f64);
         let delays = Duration { ns: ack_delay(config).ns * 2 };
         PROBE_EVERY.max(Duration { ns: smoothed.ns / 2 * 3 } + delays + packets)
@@ -231,13 +311,16 @@ impl Peer {
     /// When `wake` is due.
     pub(super) fn next_wake(&self, rate: &RateControl, config: &SatelliteConfig) -> Option<Instant> {
         let probe = self.probe_due(rate, config).filter(|_| !self.probe);
-        [self.timeout(), probe, self.keep_alive_due(config)].into_iter().flatten().min()
+        [self.timeout(), probe, self.keep_alive_due(config), self.again_due(rate)].into_iter().flatten().min()
     }
 
     /// Timers and silence. `Some`: the other side is given up.
     pub(super) fn wake(&mut self, now: Instant, around: &mut Surroundings<'_>) -> Option<Loss> {
         if self.timeout().is_some_and(|at| at <= now) {
             self.connection.handle_timeout(around.clock.at(now));
+        }
+        if self.again_due(around.rate).is_some_and(|at| at <= now) {
+            self.send_again(now);
         }
         if self.keep_alive_due(around.config).is_some_and(|at| at <= now) {
             self.sent = now;
@@ -250,10 +333,16 @@ impl Peer {
                 return Some(Loss::Silence);
             }
             let circuit = self.circuit_until.is_some_and(|until| until > now);
-            let after = SILENT_AFTER.max(self.patience(around.rate, around.config));
+            let patience = self.patience(around.rate, around.config);
+            let after = SILENT_AFTER.max(patience);
             if silence >= after && !self.silent && !circuit {
                 self.silent = true;
                 around.events.push_back(Event::Silent);
+            }
+            // A circuit's set-up is part of the first round trips that the library measures, and its time-outs are as
+            // long for a while.
+            if self.probes == 0 && !circuit && self.timeout.is_some_and(|at| at > now + patience) {
+                self.expire();
             }
             self.probed = Some(now);
             self.probes += 1;
@@ -302,18 +391,23 @@ impl Peer {
         if eliciting(&after) > eliciting(&before) {
             if self.waiting_since.is_none() {
                 self.waiting_since = Some(now);
-                if around.config.dial_up && now.since(self.heard) > CIRCUIT.0 {
-                    self.circuit_until = Some(now + CIRCUIT.1);
+                if around.config.dial_up && now.since(self.heard) > CIRCUIT_SILENT {
+                    self.circuit_until = Some(now + CIRCUIT_SET_UP);
                 }
             }
-            if self.established {
+            if self.established.is_some() {
                 around.rate.on_sent(now, bytes, bits);
             }
-            if after.stream > before.stream && self.established {
+            if after.stream > before.stream && self.established.is_some() {
                 self.tail.on_sent(now, around.rate.base_round_trip(), transmit.destination, into);
             }
         } else {
             self.gate.forget(self.gate.in_flight().saturating_sub(was_in_flight));
+        }
+        if after.crypto > before.crypto && !self.confirmed {
+            self.shaken = Some(now);
+            self.first_flight += u32::from(!self.again);
+            self.drop_second_probe(at);
         }
         self.sent = now;
         if !closed {
@@ -321,6 +415,14 @@ impl Peer {
         }
         self.settle(now, around);
         Some(Sent { to: transmit.destination, bits })
+    }
+
+    /// The library answers a time-out with two packets, of which the second says nothing new when one holds the whole
+    /// flight. A circuit's queue is spared it; a packet more that is lost changes nothing.
+    fn drop_second_probe(&mut self, at: StdInstant) {
+        if self.again && self.circuit_until.is_some() && self.first_flight == 1 {
+            let _ = self.connection.poll_transmit(at, 1, &mut Vec::new());
+        }
     }
 }
 

@@ -19,6 +19,8 @@ const STREAMS_MAX: u32 = 8192;
 pub(super) const OVERHEAD: u64 = 36;
 /// Lost packets in a stream's window that the library can bear, with a margin for their scatter.
 const LOST_MAX: u64 = 400;
+/// The longest set-up of a circuit that is no failure: that of Inmarsat Mini-M takes 50.73 s (`links/inmarsat-mini-m.toml`).
+pub(super) const CIRCUIT_SET_UP: Duration = Duration::from_secs(60);
 /// When nobody says how fast data comes in.
 const INCOMING_GUESS: BitRate = BitRate::from_bps(20_000_000);
 
@@ -31,6 +33,8 @@ pub(super) struct Sizes {
     pub(super) payload: u64,
     /// Bytes a stream may have on its way or read ahead, out of order, each.
     pub(super) stream_window: u64,
+    /// From a handshake datagram to its answer, on a link that carries nothing else.
+    pub(super) first_round_trip: Duration,
 }
 
 impl Sizes {
@@ -49,6 +53,7 @@ impl Sizes {
             // One round trip, an eighth between credits (quinn-proto `recv.rs`), and as much again for lost ones. Everything
             // is read at once, so losses hold no credit back.
             stream_window: (round_trip_bytes / 2 * 3).clamp(256 << 10, bearable.max(256 << 10)),
+            first_round_trip: first_round_trip(config, incoming),
         }
     }
 
@@ -100,17 +105,19 @@ pub(super) fn transport(config: &SatelliteConfig, sizes: &Sizes, gate: &Arc<Gate
         .enable_segmentation_offload(false)
         .allow_spin(false)
         .datagram_receive_buffer_size(None)
-        .initial_rtt(first_round_trip(config).to_std())
+        .initial_rtt(sizes.first_round_trip.to_std())
         .congestion_controller_factory(Arc::new(GateFactory(Arc::clone(gate))))
         .ack_frequency_config(Some(ack_frequency(config, rate)));
     transport
 }
 
-/// Before the first measurement. A circuit may be set up first: asking again meanwhile would only fill its queue.
-fn first_round_trip(config: &SatelliteConfig) -> Duration {
-    let slow = config.rate.map_or(Duration::ZERO, |rate| rate.time_for_bits(2 * 8 * (DATAGRAM_MIN + 60)));
-    let trip = config.round_trip.max(Duration::from_millis(20)) + slow;
-    if config.dial_up { trip.max(Duration::from_secs(20)) } else { trip }
+/// Before the first measurement, without a circuit's set-up: a packet each way, at the rates that are known.
+fn first_round_trip(config: &SatelliteConfig, incoming: Option<BitRate>) -> Duration {
+    let packet = |rate: Option<BitRate>| rate.map(|rate| rate.time_for_bits(8 * (DATAGRAM_MIN + 60)));
+    let (there, back) = (packet(config.rate), packet(incoming));
+    let unknown = Duration::ZERO;
+    let packets = there.or(back).unwrap_or(unknown) + back.or(there).unwrap_or(unknown);
+    config.round_trip.max(Duration::from_millis(20)) + packets
 }
 
 /// How long the other side may put an acknowledgement off: a sixteenth of a round trip.

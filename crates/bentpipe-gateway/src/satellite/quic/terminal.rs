@@ -2,6 +2,7 @@
 
 use super::controller::Gate;
 use super::crypto::Suite;
+use super::peer::Peer;
 use super::settings::{Sizes, transport};
 use super::{QuicSatellite, Role};
 use crate::satellite::Loss;
@@ -21,7 +22,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const AGAIN_DIAL_UP: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
 /// The same after a refusal: somebody must change a key first.
 const AGAIN_STRANGER: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
-/// An attempt takes at least this long before another is begun: see `handshake_time`.
+/// An attempt takes at least this long before another is begun: see `handshake_ends`.
 const ATTEMPT: (Duration, u64) = (Duration::from_secs(4), 8);
 /// The library's name for the other side; keys are pinned, names mean nothing.
 const NAME: &str = "hub";
@@ -36,13 +37,24 @@ pub(super) struct Terminal {
     wait: Duration,
     /// When the last one began.
     called: Instant,
+    /// Somebody waits for the connection.
+    wanted: bool,
     /// The hub does not know our key, or is not the one we know.
     refused: bool,
 }
 
 impl Terminal {
     pub(super) fn new(now: Instant, suite: Suite, hub: SocketAddr, random: ChaCha20Rng) -> Terminal {
-        Terminal { suite, hub, random, next: Some(now), wait: Duration::ZERO, called: now, refused: false }
+        Terminal {
+            suite,
+            hub,
+            random,
+            next: Some(now),
+            wait: Duration::ZERO,
+            called: now,
+            wanted: false,
+            refused: false,
+        }
     }
 
     /// An endpoint for one attempt: connection identifiers are empty, so that the hub's packets are told apart by nothing
@@ -61,6 +73,7 @@ impl Terminal {
     pub(super) fn on_connected(&mut self) {
         self.next = None;
         self.wait = Duration::ZERO;
+        self.wanted = false;
         self.refused = false;
     }
 
@@ -73,12 +86,14 @@ impl Terminal {
         };
         self.refused = why == Loss::Stranger;
         let wait = if self.refused { self.wait.max(first) } else { self.wait };
+        let wait = if std::mem::take(&mut self.wanted) && !self.refused { wait.min(first) } else { wait };
         self.next = Some(now + wait);
         self.wait = Duration { ns: wait.ns * 2 }.clamp(first, most);
     }
 
     /// A stream is wanted: the next attempt need not wait as long as the last ones failed.
     pub(super) fn want(&mut self, dial_up: bool) {
+        self.wanted = true;
         if let Some(next) = self.next.filter(|_| !self.refused) {
             let least = if dial_up { AGAIN_DIAL_UP.0 } else { AGAIN.0 };
             self.next = Some(next.min(self.called + least));
@@ -93,17 +108,33 @@ impl QuicSatellite {
         if self.closed {
             return None;
         }
-        if let Some(peer) = self.current.as_ref().filter(|peer| !peer.is_established() && !peer.is_over()) {
-            return Some(peer.started + self.handshake_time(ATTEMPT.0, ATTEMPT.1));
+        match self.attempt() {
+            Some(peer) => Some(self.handshake_ends(peer, ATTEMPT)),
+            None => terminal.next,
         }
-        terminal.next
     }
 
-    /// Begins an attempt, or gives one up and begins the next.
+    /// The connection that is being made.
+    fn attempt(&self) -> Option<&Peer> {
+        self.current.as_ref().filter(|peer| !peer.is_established() && !peer.is_over())
+    }
+
+    /// Begins an attempt, or gives one up and begins the next; on a circuit after a pause, as each costs airtime.
     pub(super) fn wake_terminal(&mut self, now: Instant) {
-        if self.terminal_due().is_some_and(|due| due <= now) {
-            self.call(now);
+        let is_due = |terminal: &Self| terminal.terminal_due().is_some_and(|due| due <= now);
+        if !is_due(self) {
+            return;
         }
+        if self.config.dial_up && self.attempt().is_some() {
+            if let Some(old) = self.current.take() {
+                self.retire(old);
+            }
+            self.on_lost(now, false, Loss::Silence);
+            if !is_due(self) {
+                return;
+            }
+        }
+        self.call(now);
     }
 
     fn call(&mut self, now: Instant) {

@@ -129,7 +129,9 @@ impl Session for CountedSession {
     }
 
     fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
-        self.inner.is_valid_retry(orig_dst_cid, header, payload)
+        let valid = self.inner.is_valid_retry(orig_dst_cid, header, payload);
+        self.counters.count(valid, false);
+        valid
     }
 
     fn export_keying_material(

@@ -26,6 +26,7 @@ pub enum Crypto {
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     forged: AtomicU64,
+    readable: AtomicU64,
     authentic: AtomicU64,
 }
 
@@ -33,6 +34,11 @@ impl Counters {
     /// Packets that failed the check.
     pub(super) fn forged(&self) -> u64 {
         self.forged.load(Ordering::Relaxed)
+    }
+
+    /// Packets that passed the check; anybody who sees the link can make a first one.
+    pub(super) fn readable(&self) -> u64 {
+        self.readable.load(Ordering::Relaxed)
     }
 
     /// Packets that only somebody who took part in a handshake can have made.
@@ -43,7 +49,10 @@ impl Counters {
     fn count(&self, good: bool, proves: bool) {
         if !good {
             self.forged.fetch_add(1, Ordering::Relaxed);
-        } else if proves {
+            return;
+        }
+        self.readable.fetch_add(1, Ordering::Relaxed);
+        if proves {
             self.authentic.fetch_add(1, Ordering::Relaxed);
         }
     }
