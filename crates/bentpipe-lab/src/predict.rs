@@ -516,6 +516,9 @@ impl<'a> Case<'a> {
         if let Some(circuit) = &link.circuit {
             let total: f64 = circuit.stages.iter().map(|stage| stage.time.as_secs_f64()).sum();
             notes.push(format!("The circuit's set-up, {total:.2} s, comes before everything and is left out."));
+            if let Some(rule) = &circuit.on_demand {
+                notes.push(format!("All {} channels are taken as up from the start.", rule.channels));
+            }
         }
         let both = [self.there, self.back];
         if both.iter().any(|direction| !direction.medium.outages.is_empty()) {

@@ -281,9 +281,9 @@ pub struct CircuitRecord {
     pub calls: u64,
     /// Calls that a switch ended because of errors.
     pub calls_lost: u64,
-    /// Time spent setting up, in seconds.
+    /// Time spent setting up, in seconds; of several calls, added up.
     pub setting_up: f64,
-    /// Time on air, in seconds.
+    /// Time on air, in seconds; of several calls, added up.
     pub on_air: f64,
     /// Cost, in the catalogue's currency; absent when the link states none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -291,7 +291,10 @@ pub struct CircuitRecord {
     /// The currency of `cost`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
-    /// State changes: (seconds, `setting up: LES`, `up`, `down`, `lost`).
+    /// With a call for each channel: most that were up at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channels_most: Option<u64>,
+    /// State changes: (seconds, `setting up: LES`, `up`, `down`, `lost`, `2 channels up`).
     pub changes: Vec<(f64, String)>,
 }
 

@@ -1,5 +1,9 @@
 //! Circuits: links that must be set up before they carry anything, cost money while they are up, and may be cut.
+//!
+//! A circuit is one call that carries the whole link, or several, one for each channel, as many as the load asks for
+//! ([`crate::demand`]). Each call goes through the stages and is charged by itself.
 
+use crate::demand::{Asks, Demand, OnDemand};
 use crate::noise::RatioSchedule;
 use crate::time::{Duration, Instant};
 use crate::units::BitErrorRatio;
@@ -28,8 +32,10 @@ pub struct CircuitConfig {
     pub currency: Option<String>,
     /// Airtime is charged in multiples of this.
     pub charging_increment: Duration,
-    /// A switch on the way that drops the call when errors are too many.
+    /// A switch on the way that drops the calls when errors are too many.
     pub gives_up: Option<GivesUp>,
+    /// A call for each channel, as many as the load asks for; `None`: one call carries the whole link.
+    pub on_demand: Option<OnDemand>,
 }
 
 /// When a switch drops the call (NTIA-1.3: a ratio above 1e-3 made the commercial network drop the connection).
@@ -44,12 +50,14 @@ pub struct GivesUp {
 /// What happened to the circuit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CircuitEvent {
-    /// Packets can flow from now on.
+    /// A call is up: its packets can flow from now on.
     Up,
     /// Hung up after being idle.
     HungUp,
     /// Cut by the switch: what was being sent is lost.
     Lost,
+    /// It is time to look at the load: see [`Circuit::look`].
+    Look,
 }
 
 /// Totals of a circuit.
@@ -59,28 +67,34 @@ pub struct CircuitCounters {
     pub calls: u64,
     /// Calls that the switch cut, or whose set-up it refused.
     pub calls_lost: u64,
-    /// Time spent setting up.
+    /// Most calls that were up at a time.
+    pub calls_most: u64,
+    /// Time spent setting up, all calls.
     pub setting_up: Duration,
-    /// Time charged before rounding to the charging increment.
+    /// Time charged before rounding to the charging increment, all calls.
     pub on_air: Duration,
     /// Time charged, each call rounded up to the increment.
     pub charged: Duration,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
-    Down,
-    SettingUp { stage: usize, ends: Instant },
-    Up,
+/// One call, being set up or up.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    /// The stage that it is in, and when it ends; the one past the last ends at once.
+    stage: usize,
+    ends: Instant,
+    set_up_began: Instant,
+    charging_since: Option<Instant>,
 }
 
 /// The state of one circuit.
 #[derive(Debug)]
 pub struct Circuit {
     config: CircuitConfig,
-    state: State,
-    set_up_began: Instant,
-    charging_since: Option<Instant>,
+    /// Those that are up first, in the order in which they came up. Empty: the circuit is down.
+    calls: Vec<Call>,
+    up: usize,
+    demand: Option<Demand>,
     last_activity: Instant,
     cut_at: Option<Instant>,
     counters: CircuitCounters,
@@ -95,10 +109,10 @@ impl Circuit {
     #[must_use]
     pub fn new(config: CircuitConfig) -> Self {
         Circuit {
+            demand: config.on_demand.map(Demand::new),
             config,
-            state: State::Down,
-            set_up_began: Instant::ZERO,
-            charging_since: None,
+            calls: Vec::new(),
+            up: 0,
             last_activity: Instant::ZERO,
             cut_at: None,
             counters: CircuitCounters::default(),
@@ -109,14 +123,23 @@ impl Circuit {
     /// Whether packets can flow.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.state == State::Up
+        self.up > 0
+    }
+
+    /// Channels of a direction that packets can flow over: one for each call, or all with the one call.
+    #[must_use]
+    pub fn channels_up(&self) -> usize {
+        match self.config.on_demand {
+            Some(_) => self.up,
+            None if self.up > 0 => usize::MAX,
+            None => 0,
+        }
     }
 
     /// Traffic waits: sets the circuit up if it is down. A circuit without stages comes up with the next `wake`.
     pub fn want(&mut self, now: Instant) {
-        if self.state == State::Down {
-            self.set_up_began = now;
-            self.enter_stage(0, now);
+        if self.calls.is_empty() {
+            self.call_to_the_least(now);
         }
         self.last_activity = self.last_activity.max(now);
     }
@@ -129,79 +152,96 @@ impl Circuit {
     /// When something may happen; `sending`: the circuit is in use, so it is not idle.
     #[must_use]
     pub fn next_wake(&self, sending: bool) -> Option<Instant> {
-        match self.state {
-            State::Down => None,
-            State::SettingUp { ends, .. } => Some(ends).filter(|ends| *ends != Instant::FAR),
-            State::Up => [self.hang_up_at(sending), self.cut_at].into_iter().flatten().min(),
-        }
+        let first = self.first_end().map_or(Instant::FAR, |(_, ends)| ends);
+        let up = [self.hang_up_at(sending), self.cut_at, self.next_look()];
+        let first = up.into_iter().flatten().fold(first, Instant::min);
+        (first != Instant::FAR).then_some(first)
     }
 
     /// Time has come to `now`. Returns what happened first and when; call again until `None`.
     pub fn wake(&mut self, now: Instant, sending: bool, noises: &[&RatioSchedule]) -> Option<(Instant, CircuitEvent)> {
         loop {
-            match self.state {
-                State::Down => return None,
-                State::SettingUp { ends, .. } if ends > now => return None,
-                State::SettingUp { stage, ends } if stage < self.config.stages.len() => {
-                    self.enter_stage(stage + 1, ends);
-                }
-                State::SettingUp { ends, .. } => {
-                    self.counters.setting_up += ends - self.set_up_began;
-                    if let Some(quieter) = self.too_noisy_until(ends, noises) {
-                        self.counters.calls_lost += 1;
-                        self.stop_charging(ends);
-                        self.set_up_began = ends;
-                        self.note(ends, "set-up refused by the switch");
-                        if self.config.stages.iter().all(|stage| stage.time == Duration::ZERO) {
-                            // Trying again at once would never end: wait until the ratio may change.
-                            self.state = State::SettingUp { stage: self.config.stages.len(), ends: quieter };
-                        } else {
-                            self.enter_stage(0, ends);
-                        }
-                        continue;
-                    }
-                    self.state = State::Up;
-                    self.counters.calls += 1;
-                    self.charging_since.get_or_insert(ends);
-                    self.last_activity = self.last_activity.max(ends);
-                    self.cut_at = self.config.gives_up.and_then(|switch| {
-                        noises.iter().filter_map(|n| n.first_excess(ends, switch.above, switch.after)).min()
-                    });
-                    self.note(ends, "up");
+            let due = |at: Option<Instant>| at.filter(|at| *at <= now);
+            let set_up = self.first_end().filter(|(_, ends)| *ends <= now);
+            let others = [due(self.cut_at), due(self.hang_up_at(sending)), due(self.next_look())];
+            let first_other = others.into_iter().flatten().min();
+            if let Some((number, ends)) = set_up
+                && first_other.is_none_or(|other| ends <= other)
+            {
+                if self.calls[number].stage < self.config.stages.len() {
+                    self.enter_stage(number, self.calls[number].stage + 1, ends);
+                } else if self.connect(number, ends, noises) {
                     return Some((ends, CircuitEvent::Up));
                 }
-                State::Up => {
-                    let hang_up = self.hang_up_at(sending).filter(|at| *at <= now);
-                    let cut = self.cut_at.filter(|at| *at <= now);
-                    let (at, event) = match (hang_up, cut) {
-                        (Some(idle), Some(cut)) if idle < cut => (idle, CircuitEvent::HungUp),
-                        (_, Some(cut)) => (cut, CircuitEvent::Lost),
-                        (Some(idle), None) => (idle, CircuitEvent::HungUp),
-                        (None, None) => return None,
-                    };
-                    self.state = State::Down;
-                    self.cut_at = None;
-                    self.stop_charging(at);
-                    if event == CircuitEvent::Lost {
-                        self.counters.calls_lost += 1;
-                    }
-                    self.note(at, if event == CircuitEvent::Lost { "lost" } else { "down" });
-                    return Some((at, event));
-                }
+                continue;
             }
+            let at = first_other?;
+            // At the same time, the first of these.
+            let event = match others {
+                [Some(cut), _, _] if cut == at => CircuitEvent::Lost,
+                [_, Some(idle), _] if idle == at => CircuitEvent::HungUp,
+                _ => return Some((at, CircuitEvent::Look)),
+            };
+            if event == CircuitEvent::Lost {
+                self.counters.calls_lost += self.up as u64;
+            }
+            while !self.calls.is_empty() {
+                self.end_last_call(at);
+            }
+            self.cut_at = None;
+            if let Some(demand) = &mut self.demand {
+                demand.stop();
+            }
+            self.note(at, if event == CircuitEvent::Lost { "lost" } else { "down" });
+            return Some((at, event));
         }
     }
 
-    /// Totals up to `now`, the call in progress included.
+    /// The load must be looked at from now on, for nobody does: see [`Circuit::look`].
+    #[must_use]
+    pub fn is_unwatched(&self) -> bool {
+        self.up > 0 && self.demand.as_ref().is_some_and(|demand| demand.next_look().is_none())
+    }
+
+    /// The load at `now`, after [`CircuitEvent::Look`] and when nobody watches it: calls once more or drops a call if that
+    /// is what it asks for. `airtime` of each direction: how long its channels have been sending so far, their times added
+    /// up, in nanoseconds. Returns whether a call was dropped.
+    pub fn look(&mut self, now: Instant, airtime: &[u64]) -> bool {
+        let (Some(demand), Some(on_demand)) = (&mut self.demand, self.config.on_demand) else { return false };
+        if demand.next_look().is_none_or(|due| due > now) {
+            demand.start(now, airtime);
+            return false;
+        }
+        let asks = demand.look(now, airtime, self.up);
+        let pending = self.calls.len() - self.up;
+        match asks {
+            Asks::Call if self.calls.len() < on_demand.channels && pending < on_demand.at_once => {
+                demand.done();
+                self.call(now);
+                false
+            }
+            Asks::Release if pending == 0 => {
+                demand.done();
+                self.end_last_call(now);
+                self.note_calls(now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Totals up to `now`, the calls in progress included.
     #[must_use]
     pub fn counters(&self, now: Instant) -> CircuitCounters {
         let mut counters = self.counters;
-        if let Some(since) = self.charging_since {
-            counters.on_air += now - since;
-            counters.charged += self.round_up(now - since);
-        }
-        if let State::SettingUp { .. } = self.state {
-            counters.setting_up += now - self.set_up_began;
+        for (number, call) in self.calls.iter().enumerate() {
+            if let Some(since) = call.charging_since {
+                counters.on_air += now - since;
+                counters.charged += self.round_up(now - since);
+            }
+            if number >= self.up {
+                counters.setting_up += now - call.set_up_began;
+            }
         }
         counters
     }
@@ -219,30 +259,103 @@ impl Circuit {
         &self.config
     }
 
-    /// State changes so far: `setting up: STAGE`, `up`, `down`, `lost`.
+    /// State changes so far: `setting up: STAGE`, `up`, `down`, `lost`; with a call for each channel also `N channels up`.
     #[must_use]
     pub fn changes(&self) -> &[(Instant, String)] {
         &self.changes
     }
 
+    fn next_look(&self) -> Option<Instant> {
+        self.demand.as_ref()?.next_look()
+    }
+
+    /// The call whose stage ends first; none ends at [`Instant::FAR`].
+    fn first_end(&self) -> Option<(usize, Instant)> {
+        let setting_up = self.calls.iter().enumerate().skip(self.up);
+        setting_up.map(|(number, call)| (number, call.ends)).min_by_key(|(_, ends)| *ends)
+    }
+
     fn hang_up_at(&self, sending: bool) -> Option<Instant> {
-        if sending {
+        if sending || self.up == 0 {
             return None;
         }
         self.config.idle_hang_up.map(|idle| self.last_activity + idle)
     }
 
+    /// Sets up what is missing from the calls that the circuit must have, as many as may be set up at once.
+    fn call_to_the_least(&mut self, now: Instant) {
+        let (least, at_once) = self.config.on_demand.map_or((1, 1), |rule| (rule.least, rule.at_once));
+        while self.calls.len() < least && self.calls.len() - self.up < at_once {
+            self.call(now);
+        }
+    }
+
+    fn call(&mut self, now: Instant) {
+        self.calls.push(Call { stage: 0, ends: now, set_up_began: now, charging_since: None });
+        self.enter_stage(self.calls.len() - 1, 0, now);
+    }
+
+    /// The set-up of a call has ended at `now`; returns whether it is up.
+    fn connect(&mut self, number: usize, now: Instant, noises: &[&RatioSchedule]) -> bool {
+        self.counters.setting_up += now - self.calls[number].set_up_began;
+        if let Some(quieter) = self.too_noisy_until(now, noises) {
+            self.counters.calls_lost += 1;
+            self.stop_charging(number, now);
+            self.calls[number].set_up_began = now;
+            self.note(now, "set-up refused by the switch");
+            if self.config.stages.iter().all(|stage| stage.time == Duration::ZERO) {
+                // Trying again at once would never end: wait until the ratio may change.
+                self.calls[number].ends = quieter;
+            } else {
+                self.enter_stage(number, 0, now);
+            }
+            return false;
+        }
+        self.calls[number].charging_since.get_or_insert(now);
+        self.calls.swap(number, self.up);
+        self.up += 1;
+        self.counters.calls += 1;
+        self.counters.calls_most = self.counters.calls_most.max(self.up as u64);
+        self.last_activity = self.last_activity.max(now);
+        if self.up == 1 {
+            self.cut_at = self
+                .config
+                .gives_up
+                .and_then(|switch| noises.iter().filter_map(|n| n.first_excess(now, switch.above, switch.after)).min());
+            self.note(now, "up");
+        } else {
+            self.note_calls(now);
+        }
+        self.call_to_the_least(now);
+        true
+    }
+
+    /// The newest call ends, up or not.
+    fn end_last_call(&mut self, now: Instant) {
+        let Some(number) = self.calls.len().checked_sub(1) else { return };
+        if number >= self.up {
+            self.counters.setting_up += now - self.calls[number].set_up_began;
+        }
+        self.stop_charging(number, now);
+        self.calls.pop();
+        self.up = self.up.min(number);
+    }
+
     /// Enters stage number `stage`; the one past the last ends at once.
-    fn enter_stage(&mut self, stage: usize, now: Instant) {
+    fn enter_stage(&mut self, number: usize, stage: usize, now: Instant) {
         let time = self.config.stages.get(stage).map_or(Duration::ZERO, |s| s.time);
+        let call = &mut self.calls[number];
+        (call.stage, call.ends) = (stage, now + time);
         if self.config.charged_from_stage == Some(stage) {
-            self.charging_since = Some(now);
+            call.charging_since = Some(now);
         }
         if let Some(s) = self.config.stages.get(stage) {
-            let text = format!("setting up: {}", s.name);
+            let text = match (number, self.config.on_demand.is_some()) {
+                (0, _) | (_, false) => format!("setting up: {}", s.name),
+                (_, true) => format!("setting up: {}, channel {}", s.name, number + 1),
+            };
             self.note(now, &text);
         }
-        self.state = State::SettingUp { stage, ends: now + time };
     }
 
     /// When the ratios that keep the switch from connecting at `now` may change; `None`: it connects.
@@ -252,8 +365,8 @@ impl Circuit {
         states.filter(|(ratio, _)| *ratio > above).map(|(_, until)| until).max()
     }
 
-    fn stop_charging(&mut self, now: Instant) {
-        if let Some(since) = self.charging_since.take() {
+    fn stop_charging(&mut self, number: usize, now: Instant) {
+        if let Some(since) = self.calls[number].charging_since.take() {
             self.counters.on_air += now - since;
             self.counters.charged += self.round_up(now - since);
         }
@@ -264,6 +377,11 @@ impl Circuit {
             0 => time,
             step => Duration { ns: time.ns.div_ceil(step).saturating_mul(step) },
         }
+    }
+
+    fn note_calls(&mut self, now: Instant) {
+        let text = if self.up == 1 { "1 channel up".to_owned() } else { format!("{} channels up", self.up) };
+        self.note(now, &text);
     }
 
     fn note(&mut self, now: Instant, text: &str) {

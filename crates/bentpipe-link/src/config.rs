@@ -9,7 +9,7 @@
 //! rate = "128 kbit/s"
 //! ```
 
-use crate::circuit::{CircuitConfig, GivesUp, Stage};
+use crate::circuit::CircuitConfig;
 use crate::framing::{Aal5, AsyncPpp, Ethernet, FrameRelay, Framing, Ppp};
 use crate::geostationary::{self, Site};
 use crate::medium::{MediumConfig, Outage, PacketLoss};
@@ -23,6 +23,9 @@ use crate::units::{BitErrorRatio, BitRate, DataSize, Percent};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
+
+mod circuit;
+use circuit::CircuitText;
 
 /// A link, complete and checked.
 #[derive(Clone, Debug)]
@@ -259,33 +262,6 @@ struct OutageText {
     every: Option<Duration>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CircuitText {
-    #[serde(default)]
-    stages: Vec<StageText>,
-    idle_hang_up: Option<Duration>,
-    charged_from: Option<String>,
-    cost_per_minute: Option<f64>,
-    currency: Option<String>,
-    charging_increment: Option<Duration>,
-    gives_up: Option<GivesUpText>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StageText {
-    name: String,
-    time: Duration,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GivesUpText {
-    above: BitErrorRatio,
-    after: Duration,
-}
-
 /// Puts `over` on top of `base`, key by key. A key of a set of alternatives replaces the others, for the direction it
 /// names or, at the top level, for both.
 pub fn lay_over(base: &mut Table, over: Table) {
@@ -469,9 +445,12 @@ impl LinkText {
             return Err(missing("rate", RATE_ALLOWED));
         }
         let ethernet = self.carries == Carries::Ethernet;
+        let bundles = [&self.forward.bundle, &self.back.bundle].map(|bundle| bundle.as_ref().map(|b| b.channels));
+        let channels = bundles.into_iter().flatten().max();
         let forward = self.forward.resolve(round_trip, mtu, ethernet).map_err(|p| p.under("forward"))?;
         let back = self.back.resolve(round_trip, mtu, ethernet).map_err(|p| p.under("return"))?;
-        let circuit = self.circuit.map(CircuitText::resolve).transpose().map_err(|p| p.under("circuit"))?;
+        let circuit = self.circuit.map(|circuit| circuit.resolve(channels)).transpose();
+        let circuit = circuit.map_err(|p| p.under("circuit"))?;
         Ok(LinkConfig {
             title: self.title,
             summary: self.summary,
@@ -756,29 +735,5 @@ impl LossText {
             return Err(KeyProblem::new("burst", what));
         }
         Ok(PacketLoss { share, burst_mean })
-    }
-}
-
-impl CircuitText {
-    fn resolve(self) -> Result<CircuitConfig, KeyProblem> {
-        let charged_from_stage = match &self.charged_from {
-            None => None,
-            Some(name) => Some(self.stages.iter().position(|stage| stage.name == *name).ok_or_else(|| {
-                let stages: Vec<&str> = self.stages.iter().map(|stage| stage.name.as_str()).collect();
-                KeyProblem::new("charged_from", format!("there is no stage {name:?}; allowed: {}", stages.join(", ")))
-            })?),
-        };
-        if self.cost_per_minute.is_some_and(|cost| !(cost >= 0.0 && cost.is_finite())) {
-            return Err(KeyProblem::new("cost_per_minute", "must be 0 or more"));
-        }
-        Ok(CircuitConfig {
-            stages: self.stages.into_iter().map(|stage| Stage { name: stage.name, time: stage.time }).collect(),
-            idle_hang_up: self.idle_hang_up,
-            charged_from_stage,
-            cost_per_minute: self.cost_per_minute,
-            currency: self.currency,
-            charging_increment: self.charging_increment.unwrap_or_default(),
-            gives_up: self.gives_up.map(|switch| GivesUp { above: switch.above, after: switch.after }),
-        })
     }
 }

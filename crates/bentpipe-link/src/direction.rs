@@ -20,7 +20,7 @@ pub struct SenderCounters {
     pub sent_packets: u64,
     /// Bits of those, framing included.
     pub link_bits: u64,
-    /// Cut off while being sent (lost circuit).
+    /// Cut off while being sent (lost circuit), or sent over a channel that carried nothing yet.
     pub abandoned_packets: u64,
     /// Packets waiting now.
     pub queue_packets: u64,
@@ -59,31 +59,31 @@ pub struct Direction {
     carries_ethernet: bool,
     transmitter: Transmitter,
     media: Vec<Medium>,
-    /// Closed while the circuit is down.
-    open: bool,
     /// See [`Direction::next_event`].
     next: Instant,
     counters: SenderCounters,
 }
 
 impl Direction {
-    /// An idle chain. `open`: nothing must be set up first.
+    /// An idle chain. `open`: nothing must be set up first; else see [`Direction::open`].
     #[must_use]
     pub fn new(
         limit: QueueLimit,
         framing: Framing,
         carries_ethernet: bool,
-        transmitter: Transmitter,
+        mut transmitter: Transmitter,
         media: Vec<Medium>,
         open: bool,
     ) -> Self {
+        if !open {
+            transmitter.set_open(0, Instant::ZERO);
+        }
         Direction {
             queue: Fifo::new(limit),
             framing,
             carries_ethernet,
             transmitter,
             media,
-            open,
             next: Instant::FAR,
             counters: SenderCounters::default(),
         }
@@ -94,7 +94,7 @@ impl Direction {
     pub fn offer(&mut self, now: Instant, packet: Packet) {
         self.counters.offered_packets += 1;
         self.counters.offered_bytes += packet.bytes();
-        if self.open && self.transmitter.has_room() {
+        if self.transmitter.has_room() {
             self.start(now, packet, false);
             self.find_next();
         } else if self.queue.push(packet) {
@@ -114,9 +114,14 @@ impl Direction {
     fn finish(&mut self, now: Instant) -> Option<Instant> {
         let mut last_end = None;
         while let Some(sent) = self.transmitter.finish(now) {
+            last_end = Some(sent.end);
+            if sent.lost {
+                self.counters.abandoned_packets += 1;
+                self.start_next(sent.end, true);
+                continue;
+            }
             self.counters.sent_packets += 1;
             self.counters.link_bits += sent.bits;
-            last_end = Some(sent.end);
             if let Some((last, others)) = self.media.split_last_mut() {
                 for medium in others {
                     medium.carry(sent.start, sent.end, sent.bits, sent.packet.clone());
@@ -129,20 +134,19 @@ impl Direction {
         last_end
     }
 
-    /// The circuit is up: what waited may leave.
-    pub fn open(&mut self, now: Instant) {
-        self.open = true;
-        while self.transmitter.has_room() && self.start_next(now, false) {}
+    /// The first `channels` channels are up: what waited may leave. Those that were down lose what they send before
+    /// `carries_from`; those that are down now finish what they send, and what comes later waits for others.
+    pub fn open(&mut self, now: Instant, channels: usize, carries_from: Instant) {
+        self.transmitter.set_open(channels, carries_from);
+        while self.start_next(now, false) {}
         self.find_next();
     }
 
-    /// The circuit is down: what comes now waits. With `cut`, what is being sent is lost.
-    pub fn close(&mut self, cut: bool) {
-        self.open = false;
-        if cut {
-            let lost = self.transmitter.abandon();
-            self.counters.abandoned_packets += lost as u64;
-        }
+    /// The circuit was cut: what is being sent is lost, what comes now waits.
+    pub fn cut(&mut self) {
+        let lost = self.transmitter.abandon();
+        self.counters.abandoned_packets += lost as u64;
+        self.transmitter.set_open(0, Instant::ZERO);
         self.find_next();
     }
 
@@ -217,6 +221,12 @@ impl Direction {
         self.transmitter.busy_channels() > 0
     }
 
+    /// How long the channels have been sending until `now`, their times added up, in nanoseconds.
+    #[must_use]
+    pub fn airtime(&self, now: Instant) -> u64 {
+        self.transmitter.airtime(now)
+    }
+
     /// Whether packets wait.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
@@ -268,7 +278,7 @@ impl Direction {
 
     #[inline]
     fn start_next(&mut self, now: Instant, follows: bool) -> bool {
-        if !self.open {
+        if !self.transmitter.has_room() {
             return false;
         }
         let Some(packet) = self.queue.pop() else { return false };

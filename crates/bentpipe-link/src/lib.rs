@@ -1,14 +1,15 @@
 //! Links as pure state machines, told the time by a driver.
 //!
 //! The way of a packet through one direction of a link: [`queue`] → [`framing`] → [`transmitter`] → [`medium`].
-//! [`direction`] chains them, [`link`] joins both directions (and a [`circuit`], where the link must be set up) into a
-//! [`node::Node`]. [`config`] reads a link from TOML, [`catalogue`] holds the named ones.
+//! [`direction`] chains them, [`link`] joins both directions (and a [`circuit`], where the link must be set up, of as many
+//! calls as the [`demand`] asks for) into a [`node::Node`]. [`config`] reads a link from TOML, [`catalogue`] holds the named ones.
 
 pub mod capture;
 pub mod catalogue;
 pub mod circuit;
 pub mod config;
 pub mod datagram;
+pub mod demand;
 pub mod direction;
 pub mod flow;
 pub mod framing;

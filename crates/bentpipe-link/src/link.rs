@@ -8,7 +8,7 @@ use crate::node::{Node, Port};
 use crate::noise::{NoiseProcess, RatioSchedule};
 use crate::packet::Packet;
 use crate::seed::Seed;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::transmitter::Transmitter;
 
 /// A whole link. Port 0 is the hub, ports 1 and up the terminals; packets that enter at the hub reach every terminal.
@@ -74,17 +74,39 @@ impl Link {
             self.directions.iter().flat_map(|d| d.media().iter().map(|m| m.noise().schedule())).collect();
         let Some((at, event)) = circuit.wake(now, sending, &noises) else { return };
         match event {
-            CircuitEvent::Up => self.directions.iter_mut().for_each(|d| d.open(at)),
-            CircuitEvent::HungUp => self.directions.iter_mut().for_each(|d| d.close(false)),
+            CircuitEvent::Up => {
+                self.look_at_load(at);
+                self.open_channels(at);
+            }
+            CircuitEvent::HungUp => self.open_channels(at),
             CircuitEvent::Lost => {
-                self.directions.iter_mut().for_each(|d| d.close(true));
+                self.directions.iter_mut().for_each(Direction::cut);
                 if self.directions.iter().any(Direction::is_waiting)
                     && let Some(circuit) = self.circuit.as_mut()
                 {
                     circuit.want(at);
                 }
             }
+            CircuitEvent::Look => {
+                if self.look_at_load(at) {
+                    self.open_channels(at);
+                }
+            }
         }
+    }
+
+    /// Leaves as many channels open as there are calls.
+    fn open_channels(&mut self, now: Instant) {
+        let Some(circuit) = &self.circuit else { return };
+        let late = circuit.config().on_demand.map_or(Duration::ZERO, |rule| rule.connects_late);
+        let channels = circuit.channels_up();
+        self.directions.iter_mut().for_each(|direction| direction.open(now, channels, now + late));
+    }
+
+    /// Lets the circuit see what its calls carry; returns whether it dropped one.
+    fn look_at_load(&mut self, now: Instant) -> bool {
+        let airtime: Vec<u64> = self.directions.iter().map(|direction| direction.airtime(now)).collect();
+        self.circuit.as_mut().is_some_and(|circuit| circuit.look(now, &airtime))
     }
 
     fn wake_with_circuit(&mut self, now: Instant) {
@@ -135,6 +157,9 @@ impl Node for Link {
         self.next = self.next.min(direction.next_event());
         if let Some(circuit) = self.circuit.as_mut() {
             circuit.want(now);
+            if circuit.is_unwatched() {
+                self.look_at_load(now);
+            }
             self.wake(now);
         }
     }

@@ -90,6 +90,8 @@ pub struct Sent {
     pub start: Instant,
     /// When its last bit left.
     pub end: Instant,
+    /// The channel did not carry anything yet when it left.
+    pub lost: bool,
 }
 
 /// One or several channels; each packet goes whole over one of them, so packets on a bundle may overtake.
@@ -97,8 +99,14 @@ pub struct Sent {
 pub struct Transmitter {
     schedule: RateSchedule,
     channels: Vec<Channel>,
-    /// Channels that send.
+    /// The first so many channels may start packets.
+    open: usize,
+    /// Of those, so many send.
     busy: usize,
+    /// Channels beyond them that still send what they have started.
+    leaving: usize,
+    /// Time of the packets that are out, all channels added up, in nanoseconds.
+    airtime: u64,
     /// When the first of their packets is out; [`Instant::FAR`]: none ever is.
     first_end: Instant,
     /// The rate, if it is always the same.
@@ -118,39 +126,71 @@ struct Airtime {
 #[derive(Debug)]
 struct Channel {
     sending: Option<Sent>,
+    /// What leaves before is lost.
+    carries_from: Instant,
     /// Work that still fits into the nanosecond in which the last packet ended, less than the rate: a train of packets keeps
     /// the exact rate.
     spare: u64,
 }
 
 impl Transmitter {
-    /// `channels` channels (at least one), each at the scheduled rate.
+    /// `channels` channels (at least one), each at the scheduled rate, all open.
     #[must_use]
     pub fn new(schedule: RateSchedule, channels: usize) -> Self {
-        let channels = (0..channels.max(1)).map(|_| Channel { sending: None, spare: 0 }).collect();
-        let only_rate = schedule.only_rate();
-        Transmitter { schedule, channels, busy: 0, first_end: Instant::FAR, only_rate, last: (0, Airtime::default()) }
+        let channel = |_| Channel { sending: None, carries_from: Instant::ZERO, spare: 0 };
+        let channels: Vec<Channel> = (0..channels.max(1)).map(channel).collect();
+        Transmitter {
+            only_rate: schedule.only_rate(),
+            schedule,
+            open: channels.len(),
+            channels,
+            busy: 0,
+            leaving: 0,
+            airtime: 0,
+            first_end: Instant::FAR,
+            last: (0, Airtime::default()),
+        }
     }
 
-    /// Whether a channel is free.
+    /// Leaves the first `count` channels open (all, if there are fewer). Those that were closed lose what they start before
+    /// `carries_from`; those that are closed finish what they send.
+    pub fn set_open(&mut self, count: usize, carries_from: Instant) {
+        let count = count.min(self.channels.len());
+        let opened = self.channels.get_mut(self.open..count).unwrap_or_default();
+        opened.iter_mut().for_each(|channel| channel.carries_from = carries_from);
+        self.open = count;
+        let sending = |channels: &[Channel]| channels.iter().filter(|channel| channel.sending.is_some()).count();
+        let (open, closed) = self.channels.split_at(count);
+        (self.busy, self.leaving) = (sending(open), sending(closed));
+    }
+
+    /// Whether an open channel is free.
     #[must_use]
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.busy < self.channels.len()
+        self.busy < self.open
     }
 
     /// Packets being sent.
     #[must_use]
     #[inline]
     pub fn busy_channels(&self) -> usize {
-        self.busy
+        self.busy + self.leaving
+    }
+
+    /// How long the channels have been sending until `now`, their times added up, in nanoseconds.
+    #[must_use]
+    pub fn airtime(&self, now: Instant) -> u64 {
+        let sending = self.channels.iter().filter_map(|channel| channel.sending.as_ref());
+        let under_way: u64 = sending.map(|sent| now.since(sent.start).ns).sum();
+        self.airtime.saturating_add(under_way)
     }
 
     /// Starts to send on the lowest free channel. `follows`: the packet was waiting when that channel became free at
     /// `now`, so it takes up the fraction of a nanosecond left over.
     #[inline]
     pub fn start(&mut self, now: Instant, packet: Packet, bits: u64, follows: bool) {
-        let Some(channel) = self.channels.iter_mut().find(|channel| channel.sending.is_none()) else {
+        let Some(channel) = self.channels[..self.open].iter_mut().find(|channel| channel.sending.is_none()) else {
             debug_assert!(false, "start() without a free channel");
             return;
         };
@@ -171,7 +211,7 @@ impl Transmitter {
             }
         };
         channel.spare = spare;
-        channel.sending = Some(Sent { packet, bits, start: now, end });
+        channel.sending = Some(Sent { packet, bits, start: now, end, lost: now < channel.carries_from });
         self.busy += 1;
         self.first_end = self.first_end.min(end);
     }
@@ -197,15 +237,23 @@ impl Transmitter {
             return None;
         }
         if let [channel] = &mut self.channels[..] {
-            self.busy = 0;
+            (self.busy, self.leaving) = (0, 0);
             self.first_end = Instant::FAR;
-            return channel.sending.take();
+            let sent = channel.sending.take();
+            self.airtime += sent.as_ref().map_or(0, |sent| sent.end.since(sent.start).ns);
+            return sent;
         }
         let first = self.channels.iter().position(|channel| channel.end() == Some(end))?;
-        self.busy -= 1;
+        if first < self.open {
+            self.busy -= 1;
+        } else {
+            self.leaving -= 1;
+        }
         let others = self.channels.iter().enumerate().filter(|(number, _)| *number != first);
         self.first_end = others.filter_map(|(_, channel)| channel.end()).min().unwrap_or(Instant::FAR);
-        self.channels[first].sending.take()
+        let sent = self.channels[first].sending.take();
+        self.airtime += sent.as_ref().map_or(0, |sent| sent.end.since(sent.start).ns);
+        sent
     }
 
     /// Breaks off everything being sent (a lost circuit); returns how many packets that cost.
@@ -215,7 +263,7 @@ impl Transmitter {
             channel.sending = None;
             channel.spare = 0;
         }
-        self.busy = 0;
+        (self.busy, self.leaving) = (0, 0);
         self.first_end = Instant::FAR;
         cut
     }

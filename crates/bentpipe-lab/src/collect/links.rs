@@ -32,6 +32,7 @@ pub fn link_record(used: &LinkUse, link: &Link, samples: &[Vec<Sample>], end: In
             setting_up: totals.setting_up.as_secs_f64(),
             on_air: totals.on_air.as_secs_f64(),
             cost: circuit.cost(end),
+            channels_most: circuit.config().on_demand.map(|_| totals.calls_most),
             currency: circuit.config().currency.clone(),
             changes: circuit.changes().iter().map(|(at, what)| (at.as_secs_f64(), what.clone())).collect(),
         }

@@ -9,11 +9,15 @@
 //! | an `ftp` | `data_goodput` | bytes ÷ the time from `RETR` or `STOR` to the last byte: what FTP clients print, the dialogue before it left out |
 //! | an `ftp` | `delivered_goodput` | the same, and 0 of a transfer that failed: what a user could count on |
 //! | `bulk`, `ftp` | `model_goodput` | what Kruse's model says of the same transfer, where it applies: for `ftp` without set-up, to stand beside `data_goodput` |
+//! | `bulk`, `ftp` | `goodput_peak`, `goodput_peak_after`, `goodput_cycles` | over time: see [`super::over_time`] |
 //! | `tcp` | `retransmitted` | bytes sent more than once ÷ all data bytes, all connections |
 //! | `tcp` | `full_window_after` | from a connection's first data until its congestion window holds the whole window that its receiver offers; the longest |
 //! | `LINK forward`, `LINK return` | `dropped`, `damaged` | packets that the queue refused, or with bit errors, ÷ offered or sent |
+//! | the same | `lost` | packets lost as a whole ÷ sent or lost in the sender |
 //! | the same | `queue_bytes_max`, `link_bytes` | as in the record |
+//! | `LINK circuit` | `calls`, `channels_most`, `on_air` | calls made, most that were up at a time, their time on air added up |
 
+use super::over_time::OverTime;
 use crate::predict::{Outcome, Question, predict};
 use crate::record::{CaseRecord, FlowRecord, TcpFlowSamples};
 use crate::scenario::Case;
@@ -89,6 +93,16 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
     for (workload, (done, all)) in done {
         put(workload, "done", "1", done / all);
     }
+    for workload in record.workloads.iter().filter(|workload| workload.status == "done") {
+        // Several copies at once have no rate over time in common.
+        let (name, copy) = of_copy(&workload.name);
+        let received = workload.series.iter().find(|series| series.name == "received").filter(|_| copy == 0);
+        if let Some(over_time) = received.and_then(|series| OverTime::of(&series.points)) {
+            put(name, "goodput_peak", "bit/s", over_time.peak);
+            put(name, "goodput_peak_after", "s", over_time.peak_after);
+            put(name, "goodput_cycles", "1", f64::from(over_time.cycles));
+        }
+    }
     let sum = |what: fn(&FlowRecord) -> u64| record.flows.iter().map(what).sum::<u64>() as f64;
     let sent = sum(|flow| flow.data_bytes);
     if sent > 0.0 {
@@ -105,9 +119,16 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
             let share = |part: u64, all: u64| part as f64 / all.max(1) as f64;
             put(&place, "dropped", "1", share(counters.dropped_packets, counters.offered_packets));
             put(&place, "damaged", "1", share(counters.damaged_packets, counters.sent_packets));
+            put(&place, "lost", "1", share(counters.lost_packets, counters.sent_packets + counters.lost_packets));
             put(&place, "queue_bytes_max", "B", counters.queue_bytes_max as f64);
             put(&place, "link_bytes", "B", counters.link_bytes as f64);
         }
+    }
+    for (link, circuit) in record.links.iter().filter_map(|link| Some((link, link.circuit.as_ref()?))) {
+        let place = format!("{} circuit", link.name);
+        put(&place, "calls", "1", circuit.calls as f64);
+        put(&place, "channels_most", "1", circuit.channels_most.map_or(f64::NAN, |most| most as f64));
+        put(&place, "on_air", "s", circuit.on_air);
     }
     for workload in case.workloads.iter().filter(|workload| of_copy(&workload.name).1 == 0) {
         if let Some(goodput) = model_goodput(case, workload) {

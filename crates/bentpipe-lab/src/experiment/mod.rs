@@ -11,6 +11,7 @@ pub mod grid;
 pub mod judge;
 pub mod load;
 pub mod measure;
+pub mod over_time;
 pub mod page;
 pub mod published;
 pub mod table;

@@ -245,6 +245,9 @@ fn circuits(case: &CaseRecord) -> Section {
             vec![Cell::text("Setting up"), Cell::num(quantity::seconds(circuit.setting_up))],
             vec![Cell::text("On air"), Cell::num(quantity::seconds(circuit.on_air))],
         ];
+        if let Some(most) = circuit.channels_most {
+            rows.push(vec![Cell::text("Most channels up at a time"), Cell::num(quantity::count(most))]);
+        }
         if let Some(cost) = circuit.cost {
             let currency = circuit.currency.as_deref().unwrap_or("(currency not stated)");
             rows.push(vec![Cell::text("Cost"), Cell::num(format!("{cost:.2} {currency}"))]);

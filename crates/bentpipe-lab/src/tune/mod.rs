@@ -621,6 +621,9 @@ fn notes(
     if set_up.is_some() {
         notes.push("All times leave the circuit's set-up out; it comes before the first of them.".to_owned());
     }
+    if let Some(rule) = link.circuit.as_ref().and_then(|circuit| circuit.on_demand.as_ref()) {
+        notes.push(format!("All {} channels are taken as up from the start.", rule.channels));
+    }
     if link.forward.medium.outages.len() + link.back.medium.outages.len() > 0 {
         notes.push("The link has outages; times depend on when a transfer starts, here at 0 s.".to_owned());
     }

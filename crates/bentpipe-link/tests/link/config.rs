@@ -301,6 +301,32 @@ fn a_mistake_names_key_line_and_what_is_allowed() {
             &["no stage \"b\"", "allowed: a"],
         ),
         (
+            "rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[circuit]\non_demand = {}\n",
+            "circuit.on_demand",
+            Some(4),
+            &["channels to call", "bundle"],
+        ),
+        (
+            "bundle = { channels = 4, rate = '64 kbit/s' }\none_way_delay = '1 ms'\n[circuit]\non_demand = { least = 0 }\n",
+            "circuit.on_demand.least",
+            Some(4),
+            &["carries nothing", "1 to 4"],
+        ),
+        (
+            "bundle = { channels = 4, rate = '64 kbit/s' }\none_way_delay = '1 ms'\n[circuit]\n\
+             on_demand = { target = '100 %' }\n",
+            "circuit.on_demand.target",
+            Some(4),
+            &["less than 100 %"],
+        ),
+        (
+            "bundle = { channels = 4, rate = '64 kbit/s' }\none_way_delay = '1 ms'\n[circuit.on_demand]\n\
+             history = '1 s'\ninterval = '2 s'\n",
+            "circuit.on_demand.interval",
+            Some(5),
+            &["2 s in a history of 1 s", "1 to 4096 intervals"],
+        ),
+        (
             "rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[circuit]\ncost_per_minute = -1.0\n",
             "circuit.cost_per_minute",
             Some(4),
@@ -366,7 +392,7 @@ fn values_carry_their_provenance() {
 fn lines() -> impl Strategy<Value = String> {
     let key = prop_oneof![
         "(forward\\.|return\\.|circuit\\.|)(rate|bundle|noise|queue|framing|loss|outages|jitter|one_way_delay|mtu|stages)",
-        "(noise|framing|queue|circuit|rate_schedule)\\.(ratio|type|trunk|steps|repeat|bytes|gives_up|burst|dwell)",
+        "(noise|framing|queue|circuit|circuit.on_demand|rate_schedule)\\.(ratio|type|trunk|steps|repeat|bytes|gives_up|burst|dwell|history|interval|target|least)",
         "\\[\\[?(forward|circuit|outages|circuit.stages|noise)\\]\\]?",
         "\\PC{0,8}",
     ];

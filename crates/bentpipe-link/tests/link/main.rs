@@ -4,6 +4,7 @@ mod catalogue;
 mod circuits;
 mod closed_forms;
 mod config;
+mod demand;
 mod driver;
 mod errors;
 mod properties;

@@ -82,11 +82,32 @@ fn circuit() -> impl Strategy<Value = String> {
     (stages, hang_up, gives_up).prop_map(|(a, b, c)| format!("[circuit]\n{a}\n{b}\n{c}\n"))
 }
 
+/// Calls as the load asks for them, on a circuit of a bundle.
+fn on_demand() -> impl Strategy<Value = String> {
+    let after = || prop_oneof![Just(0u64), 0u64..4000];
+    (1usize..5, 1usize..3, 0u64..700, 1u64..100, 1u64..2000, 1u64..5, after(), after()).prop_map(
+        |(least, at_once, late, target, interval, looks, call, release)| {
+            format!(
+                "on_demand = {{ least = {least}, at_once = {at_once}, connects_late = '{late} ms', target = '{target} %', \
+                 interval = '{interval} ms', history = '{} ms', call_after = '{call} ms', release_after = '{release} ms' }}\n",
+                interval * looks
+            )
+        },
+    )
+}
+
 fn sample() -> impl Strategy<Value = Sample> {
-    let circuit = prop_oneof![Just(String::new()), circuit()];
+    let circuit = prop_oneof![
+        Just(String::new()),
+        (circuit(), prop::option::of(on_demand()))
+            .prop_map(|(circuit, rule)| circuit + rule.as_deref().unwrap_or_default())
+    ];
     (direction(), direction(), circuit, 1usize..4, prop::bool::ANY).prop_map(
-        |(forward, back, circuit, terminals, ethernet)| {
+        |(forward, back, mut circuit, terminals, ethernet)| {
             let carries = if ethernet { "ethernet" } else { "ip" };
+            if ![&forward, &back].into_iter().any(|direction| direction.contains("bundle")) {
+                circuit.truncate(circuit.find("on_demand").unwrap_or(circuit.len()));
+            }
             let text = format!("carries = '{carries}'\n[forward]\n{forward}[return]\n{back}{circuit}");
             Sample { text, terminals }
         },

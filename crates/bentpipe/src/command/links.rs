@@ -104,6 +104,19 @@ fn show(link: &str, set: &[String]) -> Result<String, BadInput> {
         let total: f64 = circuit.stages.iter().map(|stage| stage.time.as_secs_f64()).sum();
         let stages: Vec<String> = circuit.stages.iter().map(|s| format!("{} {}", s.name, s.time)).collect();
         text.push_str(&format!("  circuit  set-up {total:.2} s ({})\n", stages.join(", ")));
+        if let Some(rule) = &circuit.on_demand {
+            text.push_str(&format!(
+                "           a call for each channel, {} to {}: one more when {:.0} % of those that are up are busy for {} \
+                 (mean over {}), {} at once; one less after {}\n",
+                rule.least,
+                rule.channels,
+                rule.target * 100.0,
+                rule.call_after,
+                rule.history,
+                rule.at_once,
+                rule.release_after
+            ));
+        }
     }
     if !set.is_empty() {
         text.push_str(&format!("\nWith --set {}. The file says:\n", set.join(" --set ")));
