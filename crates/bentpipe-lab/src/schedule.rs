@@ -324,7 +324,7 @@ fn begin<W: World>(workload: &Workload, done: u32, seed: Seed, world: &mut W) ->
     } else {
         let server_site = site(world, workload.server.as_deref().unwrap_or(&workload.client));
         let address = world.plan().address(server_site).map_or(IpAddr::from([127, 0, 0, 1]), IpAddr::from);
-        let seed = seed.child(&format!("workloads/{}/{done}", workload.name)).0;
+        let seed = workload.content.pattern(seed.child(&format!("workloads/{}/{done}", workload.name)).0);
         let server = match workload.program.server(seed) {
             Some(app) => Some(world.start_app(server_site, app)?),
             None => None,

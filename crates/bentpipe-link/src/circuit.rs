@@ -5,6 +5,7 @@
 
 use crate::demand::{Asks, Demand, OnDemand};
 use crate::noise::RatioSchedule;
+use crate::seed::{Stream, unit};
 use crate::time::{Duration, Instant};
 use crate::units::BitErrorRatio;
 
@@ -97,6 +98,9 @@ pub struct Circuit {
     demand: Option<Demand>,
     last_activity: Instant,
     cut_at: Option<Instant>,
+    /// The call that came up last carries nothing before.
+    carries_from: Instant,
+    late: Stream,
     counters: CircuitCounters,
     changes: Vec<(Instant, String)>,
 }
@@ -105,9 +109,9 @@ pub struct Circuit {
 const CHANGES_KEPT: usize = 10_000;
 
 impl Circuit {
-    /// A circuit that is down.
+    /// A circuit that is down. From `late` it draws which calls connect late.
     #[must_use]
-    pub fn new(config: CircuitConfig) -> Self {
+    pub fn new(config: CircuitConfig, late: Stream) -> Self {
         Circuit {
             demand: config.on_demand.map(Demand::new),
             config,
@@ -115,6 +119,8 @@ impl Circuit {
             up: 0,
             last_activity: Instant::ZERO,
             cut_at: None,
+            carries_from: Instant::ZERO,
+            late,
             counters: CircuitCounters::default(),
             changes: Vec::new(),
         }
@@ -134,6 +140,12 @@ impl Circuit {
             None if self.up > 0 => usize::MAX,
             None => 0,
         }
+    }
+
+    /// When the call that came up last begins to carry packets; what is sent over it before is lost.
+    #[must_use]
+    pub fn carries_from(&self) -> Instant {
+        self.carries_from
     }
 
     /// Traffic waits: sets the circuit up if it is down. A circuit without stages comes up with the next `wake`.
@@ -312,6 +324,12 @@ impl Circuit {
             return false;
         }
         self.calls[number].charging_since.get_or_insert(now);
+        self.carries_from = now;
+        if let Some(rule) = self.config.on_demand.filter(|rule| rule.connects_late > Duration::ZERO)
+            && unit(&mut self.late) < rule.late_share
+        {
+            self.carries_from = now + rule.connects_late;
+        }
         self.calls.swap(number, self.up);
         self.up += 1;
         self.counters.calls += 1;

@@ -3,7 +3,7 @@
 //! A datagram stands for exactly the bytes that [`crate::wire`] makes of it, so its length on a link, its bit errors and
 //! its capture are those of the real thing; the bytes are made only when something needs them.
 
-use crate::socket::{count_wrong, fill_pattern};
+use crate::content::{count_wrong, fill_pattern};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -164,7 +164,7 @@ pub enum Payload {
     /// None.
     #[default]
     Empty,
-    /// `length` bytes of `pattern` from `offset` (see [`crate::socket::pattern_byte`]).
+    /// `length` bytes of `pattern` from `offset` (see [`crate::content::pattern_byte`]).
     Pattern {
         /// Which pattern.
         pattern: u64,

@@ -22,6 +22,8 @@ pub struct OnDemand {
     pub at_once: usize,
     /// A call is reported as connected this long before it carries anything; what is sent over it until then is lost.
     pub connects_late: Duration,
+    /// Of the calls, this share is late; the others carry packets at once.
+    pub late_share: f64,
     /// Utilisation, as a share of the channels that are up.
     pub target: f64,
     /// The utilisation is averaged over this time.
@@ -141,6 +143,7 @@ mod tests {
             least: 1,
             at_once: 1,
             connects_late: Duration::ZERO,
+            late_share: 1.0,
             target: 0.7,
             history: Duration::from_secs(history),
             interval: Duration::from_secs(1),

@@ -8,6 +8,7 @@ pub mod capture;
 pub mod catalogue;
 pub mod circuit;
 pub mod config;
+pub mod content;
 pub mod datagram;
 pub mod demand;
 pub mod direction;

@@ -8,7 +8,7 @@ use crate::node::{Node, Port};
 use crate::noise::{NoiseProcess, RatioSchedule};
 use crate::packet::Packet;
 use crate::seed::Seed;
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 use crate::transmitter::Transmitter;
 
 /// A whole link. Port 0 is the hub, ports 1 and up the terminals; packets that enter at the hub reach every terminal.
@@ -27,7 +27,7 @@ impl Link {
     /// Builds the link for `terminals` terminals; its random streams come from `seed`.
     #[must_use]
     pub fn new(config: &LinkConfig, terminals: usize, seed: Seed) -> Self {
-        let circuit = config.circuit.clone().map(Circuit::new);
+        let circuit = config.circuit.clone().map(|circuit| Circuit::new(circuit, seed.stream("circuit")));
         let direction = |direction: &DirectionConfig, name: &str, receivers: usize| {
             let media = (0..receivers)
                 .map(|i| {
@@ -98,9 +98,8 @@ impl Link {
     /// Leaves as many channels open as there are calls.
     fn open_channels(&mut self, now: Instant) {
         let Some(circuit) = &self.circuit else { return };
-        let late = circuit.config().on_demand.map_or(Duration::ZERO, |rule| rule.connects_late);
-        let channels = circuit.channels_up();
-        self.directions.iter_mut().for_each(|direction| direction.open(now, channels, now + late));
+        let (channels, carries_from) = (circuit.channels_up(), circuit.carries_from());
+        self.directions.iter_mut().for_each(|direction| direction.open(now, channels, carries_from));
     }
 
     /// Lets the circuit see what its calls carry; returns whether it dropped one.

@@ -3,8 +3,8 @@
 //! A packet's content is real bytes in a pooled buffer (live runs) or a description of them (virtual runs, where 75 MB in
 //! flight must not cost 75 MB). Bit errors can damage either.
 
+use crate::content::pattern_byte;
 use crate::datagram::Datagram;
-use crate::socket::pattern_byte;
 use crate::wire;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,7 +36,7 @@ pub enum Content {
     },
 }
 
-/// `length` bytes of a pattern (see [`crate::socket::pattern_byte`]), some bits of which may have been inverted.
+/// `length` bytes of a pattern (see [`crate::content::pattern_byte`]), some bits of which may have been inverted.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     /// Which pattern.

@@ -8,6 +8,7 @@
 //! socket until it would block. Early or extra calls do nothing.
 
 use crate::capture::Capture;
+pub use crate::content::{count_wrong, fill_pattern, pattern_byte};
 use crate::time::Instant;
 use std::net::{IpAddr, SocketAddr};
 
@@ -154,73 +155,5 @@ impl<P: Program + ?Sized> Program for Box<P> {
     }
     fn is_done(&self) -> bool {
         (**self).is_done()
-    }
-}
-
-/// The byte at `offset` of `pattern`: a function of both, so that 75 MB in flight cost no 75 MB.
-#[must_use]
-pub fn pattern_byte(pattern: u64, offset: u64) -> u8 {
-    pattern_word(pattern, offset >> 3).to_le_bytes()[(offset & 7) as usize]
-}
-
-/// Fills `into` with `pattern` from `offset`. Incompressible: the finaliser of SplitMix64 (Steele et al., OOPSLA 2014)
-/// over the word's number.
-pub fn fill_pattern(pattern: u64, offset: u64, into: &mut [u8]) {
-    let mut at = offset;
-    let mut rest = into;
-    while !rest.is_empty() {
-        let word = pattern_word(pattern, at >> 3).to_le_bytes();
-        let skip = (at & 7) as usize;
-        let take = (8 - skip).min(rest.len());
-        rest[..take].copy_from_slice(&word[skip..skip + take]);
-        rest = &mut rest[take..];
-        at += take as u64;
-    }
-}
-
-/// How many bytes of `data` differ from `pattern` at `offset`.
-#[must_use]
-pub fn count_wrong(pattern: u64, offset: u64, data: &[u8]) -> u64 {
-    let mut at = offset;
-    let mut rest = data;
-    let mut wrong = 0;
-    while !rest.is_empty() {
-        let word = pattern_word(pattern, at >> 3).to_le_bytes();
-        let skip = (at & 7) as usize;
-        let take = (8 - skip).min(rest.len());
-        if rest[..take] != word[skip..skip + take] {
-            wrong += rest[..take].iter().zip(&word[skip..]).filter(|(a, b)| a != b).count() as u64;
-        }
-        rest = &rest[take..];
-        at += take as u64;
-    }
-    wrong
-}
-
-fn pattern_word(pattern: u64, index: u64) -> u64 {
-    let mut z = pattern.wrapping_add(index.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pattern_is_the_same_from_any_offset() {
-        let mut whole = [0; 100];
-        fill_pattern(7, 1000, &mut whole);
-        for start in 0..20 {
-            let mut part = [0; 50];
-            fill_pattern(7, 1000 + start as u64, &mut part);
-            assert_eq!(part, whole[start..start + 50]);
-            assert_eq!(part[0], pattern_byte(7, 1000 + start as u64));
-        }
-        assert_eq!(count_wrong(7, 1000, &whole), 0);
-        whole[13] ^= 1;
-        whole[99] ^= 128;
-        assert_eq!(count_wrong(7, 1000, &whole), 2);
     }
 }

@@ -83,6 +83,17 @@ pub struct Row {
     pub remedies: Vec<(String, String)>,
 }
 
+impl Row {
+    /// There is a figure of ours, but its noise is larger than what would be told apart.
+    #[must_use]
+    pub fn is_noisy(&self) -> bool {
+        self.verdict == Verdict::CannotBeCompared && self.ours != NOTHING
+    }
+}
+
+/// In place of a figure that does not exist.
+const NOTHING: &str = "–";
+
 /// Why a figure of ours does not exist.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Missing {
@@ -156,8 +167,8 @@ impl Lookup<'_> {
     fn judge(&self, check: &Check) -> Judged {
         match check {
             Check::Cannot(why) => Judged {
-                published: "–".to_owned(),
-                ours: "–".to_owned(),
+                published: NOTHING.to_owned(),
+                ours: NOTHING.to_owned(),
                 value: None,
                 ratio: None,
                 verdict: Verdict::CannotBeCompared,
@@ -477,7 +488,7 @@ impl Missing {
     fn judged(self, published: &str) -> Judged {
         let (ours, verdict, why) = match self {
             Missing::Failed(why) => ("fails", Verdict::Outside, why),
-            Missing::Nothing(why) => ("–", Verdict::CannotBeCompared, why),
+            Missing::Nothing(why) => (NOTHING, Verdict::CannotBeCompared, why),
         };
         Judged { published: published.to_owned(), ours: ours.to_owned(), value: None, ratio: None, verdict, why }
     }

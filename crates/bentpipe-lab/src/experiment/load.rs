@@ -2,7 +2,7 @@
 
 use super::grid::{Point, ReadAxis, axes, points};
 use super::published::Published;
-use crate::scenario::Scenario;
+use crate::scenario::{LinkUse, Scenario};
 use crate::simulated;
 use bentpipe_link::problem::Problem;
 use std::io;
@@ -109,12 +109,21 @@ fn check_assumptions(scenario: &Scenario) -> Result<(), String> {
 }
 
 impl Experiment {
-    /// Whether chance has no part in a point: no errors, no losses, no jitter.
+    /// Whether chance has no part in a point: no errors, no losses, no jitter, no calls of which some connect late.
     #[must_use]
     pub fn is_certain(scenario: &Scenario) -> bool {
         use bentpipe_link::noise::RatioSchedule;
         use bentpipe_link::time::Duration;
         let links = scenario.cases.iter().flat_map(|case| &case.links);
+        let some_late = |link: &LinkUse| {
+            let rule = link.config.circuit.as_ref().and_then(|circuit| circuit.on_demand);
+            rule.is_some_and(|rule| {
+                rule.connects_late > Duration::ZERO && rule.late_share > 0.0 && rule.late_share < 1.0
+            })
+        };
+        if links.clone().any(some_late) {
+            return false;
+        }
         let mut directions = links.flat_map(|link| [&link.config.forward, &link.config.back]);
         directions.all(|direction| {
             let quiet = matches!(&direction.noise, RatioSchedule::Constant(ratio) if ratio.ratio() == 0.0);

@@ -9,12 +9,12 @@
 //! | an `ftp` | `data_goodput` | bytes ÷ the time from `RETR` or `STOR` to the last byte: what FTP clients print, the dialogue before it left out |
 //! | an `ftp` | `delivered_goodput` | the same, and 0 of a transfer that failed: what a user could count on |
 //! | `bulk`, `ftp` | `model_goodput` | what Kruse's model says of the same transfer, where it applies: for `ftp` without set-up, to stand beside `data_goodput` |
-//! | `bulk`, `ftp` | `goodput_peak`, `goodput_peak_after`, `goodput_cycles` | over time: see [`super::over_time`] |
 //! | `tcp` | `retransmitted` | bytes sent more than once ÷ all data bytes, all connections |
 //! | `tcp` | `full_window_after` | from a connection's first data until its congestion window holds the whole window that its receiver offers; the longest |
 //! | `LINK forward`, `LINK return` | `dropped`, `damaged` | packets that the queue refused, or with bit errors, ÷ offered or sent |
 //! | the same | `lost` | packets lost as a whole ÷ sent or lost in the sender |
 //! | the same | `queue_bytes_max`, `link_bytes` | as in the record |
+//! | the same | `rate_peak`, `rate_peak_after`, `rate_cycles` | the rate over time of what was delivered, framing left out: see [`super::over_time`] |
 //! | `LINK circuit` | `calls`, `channels_most`, `on_air` | calls made, most that were up at a time, their time on air added up |
 
 use super::over_time::OverTime;
@@ -93,16 +93,6 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
     for (workload, (done, all)) in done {
         put(workload, "done", "1", done / all);
     }
-    for workload in record.workloads.iter().filter(|workload| workload.status == "done") {
-        // Several copies at once have no rate over time in common.
-        let (name, copy) = of_copy(&workload.name);
-        let received = workload.series.iter().find(|series| series.name == "received").filter(|_| copy == 0);
-        if let Some(over_time) = received.and_then(|series| OverTime::of(&series.points)) {
-            put(name, "goodput_peak", "bit/s", over_time.peak);
-            put(name, "goodput_peak_after", "s", over_time.peak_after);
-            put(name, "goodput_cycles", "1", f64::from(over_time.cycles));
-        }
-    }
     let sum = |what: fn(&FlowRecord) -> u64| record.flows.iter().map(what).sum::<u64>() as f64;
     let sent = sum(|flow| flow.data_bytes);
     if sent > 0.0 {
@@ -120,6 +110,19 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
             put(&place, "dropped", "1", share(counters.dropped_packets, counters.offered_packets));
             put(&place, "damaged", "1", share(counters.damaged_packets, counters.sent_packets));
             put(&place, "lost", "1", share(counters.lost_packets, counters.sent_packets + counters.lost_packets));
+            let delivered = direction.series.iter().find(|series| series.name == "delivered_bytes");
+            // From the first workload that moves data on, and as long as one does.
+            let data = record.workloads.iter().filter(|workload| !workload.direction.is_empty());
+            let start = data.clone().map(|workload| workload.start).reduce(f64::min).unwrap_or(0.0);
+            let end =
+                data.map(|workload| workload.end.unwrap_or(f64::INFINITY)).reduce(f64::max).unwrap_or(f64::INFINITY);
+            let points = delivered.map_or(&[][..], |series| &series.points);
+            let points: Vec<(f64, f64)> = points.iter().copied().filter(|(at, _)| (start..=end).contains(at)).collect();
+            if let Some(over_time) = OverTime::of(&points) {
+                put(&place, "rate_peak", "bit/s", over_time.peak);
+                put(&place, "rate_peak_after", "s", over_time.peak_after);
+                put(&place, "rate_cycles", "1", f64::from(over_time.cycles));
+            }
             put(&place, "queue_bytes_max", "B", counters.queue_bytes_max as f64);
             put(&place, "link_bytes", "B", counters.link_bytes as f64);
         }

@@ -39,7 +39,9 @@ pub struct Totals {
     pub trend: usize,
     /// Outside.
     pub outside: usize,
-    /// Cannot be compared.
+    /// Cannot be compared because noise is larger than what would be told apart.
+    pub noisy: usize,
+    /// Cannot be compared though there were no noise: the paper does not say enough, or nothing here measures it.
     pub cannot: usize,
 }
 
@@ -70,7 +72,8 @@ impl Table {
             within: count(Verdict::Within),
             trend: count(Verdict::TrendHolds),
             outside: count(Verdict::Outside),
-            cannot: count(Verdict::CannotBeCompared),
+            noisy: self.rows.iter().filter(|row| row.is_noisy()).count(),
+            cannot: count(Verdict::CannotBeCompared) - self.rows.iter().filter(|row| row.is_noisy()).count(),
         }
     }
 }
@@ -131,15 +134,19 @@ pub fn text(tables: &[Table]) -> String {
 /// Columns are this wide at most.
 const CELL_MAX: usize = 60;
 
-/// `12 within, 8 trends hold, 3 outside, 2 cannot be compared.`
+/// `12 within, 8 trends hold, 3 outside; 5 cannot be compared: 2 for noise, 3 for what a paper does not say or nothing
+/// here measures.`
 #[must_use]
 pub fn summary(tables: &[Table]) -> String {
     let sum = |what: fn(Totals) -> usize| tables.iter().map(|table| what(table.totals())).sum::<usize>();
     format!(
-        "{} within, {} trends hold, {} outside, {} cannot be compared.",
+        "{} within, {} trends hold, {} outside; {} cannot be compared: {} for noise (more runs would tell), {} for what a \
+         paper does not say or nothing here measures.",
         sum(|t| t.within),
         sum(|t| t.trend),
         sum(|t| t.outside),
+        sum(|t| t.noisy + t.cannot),
+        sum(|t| t.noisy),
         sum(|t| t.cannot)
     )
 }

@@ -131,6 +131,7 @@ pub struct ServiceText {
     pub site: String,
     pub app: Option<ServiceApp>,
     pub port: Option<u16>,
+    pub content: Option<String>,
     pub command: Option<CommandText>,
 }
 
@@ -202,6 +203,7 @@ pub struct WorkloadText {
     pub sessions: Option<u32>,
     pub split: Option<bool>,
     pub objects: Option<Vec<DataSize>>,
+    pub content: Option<String>,
     pub connections: Option<u32>,
     pub http: Option<HttpText>,
     pub path: Option<String>,

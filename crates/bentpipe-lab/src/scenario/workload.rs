@@ -10,6 +10,7 @@ use bentpipe_apps::ping::PingSpec;
 use bentpipe_apps::report::{App, Report};
 use bentpipe_apps::service::{FtpService, HttpService, SinkService, SourceService};
 use bentpipe_apps::{Direction, SpecError};
+use bentpipe_link::content::{Content, ContentError};
 use bentpipe_link::problem::KeyProblem;
 use bentpipe_link::time::Duration;
 use bentpipe_link::units::{BitRate, Percent};
@@ -32,6 +33,8 @@ pub struct Workload {
     pub repeat: u32,
     /// Time between the runs.
     pub pause: Duration,
+    /// What its data is made of.
+    pub content: Content,
     /// Ends with the others instead of being waited for.
     pub background: bool,
     /// What is wanted.
@@ -71,6 +74,8 @@ pub struct Service {
     pub site: String,
     /// What.
     pub program: ServiceProgram,
+    /// What its data is made of.
+    pub content: Content,
 }
 
 /// What a service is.
@@ -122,17 +127,23 @@ impl Service {
                 }
                 ServiceProgram::App(kind, port)
             }
-            (None, Some(command)) if text.port.is_none() => ServiceProgram::Command(argv(command)?),
+            (None, Some(command)) if text.port.is_none() && text.content.is_none() => {
+                ServiceProgram::Command(argv(command)?)
+            }
+            (None, Some(_)) if text.content.is_some() => {
+                return Err(KeyProblem::new("content", "is for app; a command chooses what it sends"));
+            }
             (None, Some(_)) => return Err(KeyProblem::new("port", "is for app; a command chooses its own port")),
             _ => return Err(KeyProblem::new("app", "allowed: either app (http, ftp, sink, source) or command")),
         };
-        Ok(Service { site: text.site.clone(), program })
+        Ok(Service { site: text.site.clone(), program, content: content(text.content.as_deref())? })
     }
 
     /// The program, for one of ours.
     #[must_use]
     pub fn app(&self, seed: u64) -> Option<Box<dyn App>> {
         let ServiceProgram::App(kind, port) = self.program else { return None };
+        let seed = self.content.pattern(seed);
         Some(match kind {
             ServiceKind::Http => HttpService { port, seed }.server(),
             ServiceKind::Ftp => FtpService { port, seed }.server(),
@@ -142,12 +153,18 @@ impl Service {
     }
 }
 
+fn content(text: Option<&str>) -> Result<Content, KeyProblem> {
+    text.map_or(Ok(Content::default()), |text| {
+        text.parse().map_err(|e: ContentError| KeyProblem::new("content", e.to_string()))
+    })
+}
+
 /// The keys that only some programs know.
 const OWN_KEYS: [(AppText, &[&str]); 5] = [
-    (AppText::Ping, &["count", "interval", "bytes", "timeout"]),
-    (AppText::Bulk, &["direction", "bytes", "seconds", "port", "timeout"]),
-    (AppText::Ftp, &["direction", "bytes", "files", "sessions", "split", "port", "timeout"]),
-    (AppText::Page, &["direction", "bytes", "objects", "connections", "http", "path", "port", "timeout"]),
+    (AppText::Ping, &["count", "interval", "bytes", "content", "timeout"]),
+    (AppText::Bulk, &["direction", "bytes", "seconds", "content", "port", "timeout"]),
+    (AppText::Ftp, &["direction", "bytes", "files", "sessions", "split", "content", "port", "timeout"]),
+    (AppText::Page, &["direction", "bytes", "objects", "connections", "http", "path", "content", "port", "timeout"]),
     (AppText::Command, &["command", "timeout"]),
 ];
 
@@ -178,6 +195,7 @@ impl Workload {
             start: text.start,
             repeat,
             pause: text.pause.unwrap_or_default(),
+            content: content(text.content.as_deref())?,
             background: text.background,
             objective: objective.map_err(|p| p.under("objective"))?,
         })
@@ -212,6 +230,7 @@ impl WorkloadText {
             ("sessions", self.sessions.is_some()),
             ("split", self.split.is_some()),
             ("objects", self.objects.is_some()),
+            ("content", self.content.is_some()),
             ("connections", self.connections.is_some()),
             ("http", self.http.is_some()),
             ("path", self.path.is_some()),

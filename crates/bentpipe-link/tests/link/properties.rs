@@ -88,7 +88,7 @@ fn on_demand() -> impl Strategy<Value = String> {
     (1usize..5, 1usize..3, 0u64..700, 1u64..100, 1u64..2000, 1u64..5, after(), after()).prop_map(
         |(least, at_once, late, target, interval, looks, call, release)| {
             format!(
-                "on_demand = {{ least = {least}, at_once = {at_once}, connects_late = '{late} ms', target = '{target} %', \
+                "on_demand = {{ least = {least}, at_once = {at_once}, late_share = '50 %', connects_late = '{late} ms', target = '{target} %', \
                  interval = '{interval} ms', history = '{} ms', call_after = '{call} ms', release_after = '{release} ms' }}\n",
                 interval * looks
             )
