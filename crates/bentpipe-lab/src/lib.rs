@@ -3,6 +3,7 @@
 mod collect;
 pub mod experiment;
 pub mod live;
+mod page;
 mod pair;
 pub mod parity;
 pub mod predict;

@@ -3,55 +3,10 @@
 use super::grid::{plain, same_value};
 use super::judge::{Lookup, Row};
 use super::published::{ChartSpec, Check, Selection};
+use crate::page::{Chart, Line};
 use crate::report::quantity as write;
 use crate::sweep::grid::quantity;
 use crate::sweep::statistics::estimate;
-use serde::Serialize;
-
-/// A chart as the report's script reads it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Chart {
-    /// The element it is drawn in.
-    pub id: String,
-    /// Says what is drawn.
-    pub title: String,
-    /// What was left out; empty if nothing.
-    pub note: String,
-    /// Label of the vertical axis.
-    pub y_label: String,
-    /// Unit of the values, for the legend.
-    pub unit: String,
-    /// What runs to the right, with its unit.
-    pub x_label: String,
-    /// Unit of the values that run to the right.
-    pub x_unit: String,
-    /// Left and right end.
-    pub x_min: f64,
-    /// Right end.
-    pub x_max: f64,
-    /// Whether the horizontal axis is logarithmic.
-    pub x_log: bool,
-    /// A value holds until the next point: never here.
-    pub step: bool,
-    /// Charts with the same group share their cursor and zoom: none here.
-    pub group: String,
-    /// The lines.
-    #[serde(skip)]
-    pub lines: Vec<Line>,
-}
-
-/// One line, or published points.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
-    /// What the legend calls it.
-    pub label: String,
-    /// On the horizontal axis, strictly growing.
-    pub x: Vec<f64>,
-    /// Values.
-    pub y: Vec<f64>,
-    /// Symbols only: these points were published.
-    pub published: bool,
-}
 
 /// The charts of an experiment, numbered from `first`.
 #[must_use]
@@ -157,7 +112,6 @@ fn chart(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec, id: String) -> Opti
         y_label: if y_unit.is_empty() { write::name(&spec.measurements[0]) } else { y_unit.clone() },
         unit: y_unit,
         x_label,
-        x_unit: x_shown,
         x_min: if spec.log { low * x_factor } else { linear_from },
         x_max: high * x_factor,
         x_log: spec.log,

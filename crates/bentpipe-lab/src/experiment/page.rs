@@ -1,15 +1,12 @@
 //! The report of an experiment as one HTML file that loads nothing from anywhere: the table, and the paper's figure with
-//! published points and ours. Everything shown is treated as hostile text.
+//! published points and ours: a [`Page`].
 
-use super::chart::{Chart, Line, charts};
+use super::chart::charts;
 use super::engine::Outcome;
 use super::judge::{Lookup, Verdict};
 use super::load::Experiment;
 use super::table::Table;
-use crate::report::assets;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::{Environment, Value};
+use crate::page::{Chart, Page};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -31,7 +28,6 @@ struct View<'a> {
 #[must_use]
 pub fn html(experiment: &Experiment, outcome: &Outcome, table: &Table) -> String {
     let charts = charts(Lookup { experiment, outcome }, &table.rows);
-    let data = json(&charts);
     let totals = table.totals();
     let view = View {
         summary: super::table::summary(std::slice::from_ref(table)),
@@ -50,24 +46,9 @@ pub fn html(experiment: &Experiment, outcome: &Outcome, table: &Table) -> String
         version: env!("CARGO_PKG_VERSION"),
         table,
     };
-    let own = |text: &str| Value::from_safe_string(text.to_string());
-    let context = minijinja::context! {
-        view => Value::from(Serde(view)),
-        css => own(&assets::css()),
-        uplot => own(assets::UPLOT_JS),
-        js => own(assets::JS),
-        data => own(&data),
-    };
-    let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    environment.set_syntax(syntax.expect("the usual delimiters"));
-    environment.add_filter("tone", |verdict: String| tone(&verdict));
-    environment.add_filter("words", |verdict: String| verdict.replace('-', " "));
-    // The name ends in .html: autoescape is on.
-    let rendered = environment
-        .add_template("experiment.html", TEMPLATE)
-        .and_then(|()| environment.get_template("experiment.html")?.render(context));
-    rendered.expect("the template is part of the program, and a test renders it")
+    let filters: &[(&str, fn(String) -> String)] =
+        &[("tone", |verdict| tone(&verdict).to_owned()), ("words", |verdict| verdict.replace('-', " "))];
+    Page { template: TEMPLATE, charts: view.charts.iter().collect(), filters }.render(&view)
 }
 
 fn tone(verdict: &str) -> &'static str {
@@ -79,17 +60,6 @@ fn tone(verdict: &str) -> &'static str {
     } else {
         "good"
     }
-}
-
-fn json(charts: &[Chart]) -> String {
-    #[derive(Serialize)]
-    struct WithLines<'a> {
-        #[serde(flatten)]
-        chart: &'a Chart,
-        lines: &'a [Line],
-    }
-    let whole: Vec<WithLines> = charts.iter().map(|chart| WithLines { chart, lines: &chart.lines }).collect();
-    assets::script_safe(&serde_json::to_string(&whole).expect("numbers and text only"))
 }
 
 const TEMPLATE: &str = include_str!("../../assets/experiment.html");

@@ -1,45 +1,9 @@
 //! Charts: which there are, and their data small enough to draw.
 
-use super::assets;
 use super::quantity;
 use super::summary::workload_label;
+use crate::page::{Chart, Line};
 use crate::record::{CaseRecord, DirectionRecord, Record, Series, TcpFlowSamples};
-use serde::Serialize;
-
-/// A chart with its data, as the report's script reads it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Chart {
-    /// The element it is drawn in.
-    pub id: String,
-    /// Says what is drawn.
-    pub title: String,
-    /// What was left out; empty if nothing.
-    pub note: String,
-    /// Label of the vertical axis.
-    pub y_label: String,
-    /// Unit of the values, for the legend.
-    pub unit: String,
-    /// Right end of the time axis, in seconds.
-    pub x_max: f64,
-    /// A value holds until the next point.
-    pub step: bool,
-    /// Charts with the same group share their cursor and zoom.
-    pub group: String,
-    /// The lines: in [`json`] only, the template has no use for them.
-    #[serde(skip)]
-    pub lines: Vec<Line>,
-}
-
-/// One line: times and values, in the chart's unit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
-    /// What the legend calls it.
-    pub label: String,
-    /// Seconds, strictly growing.
-    pub x: Vec<f64>,
-    /// Values.
-    pub y: Vec<f64>,
-}
 
 /// The charts of what users felt: one for each kind of series that workloads have.
 pub fn workloads(case: &CaseRecord, id: &str) -> Vec<Chart> {
@@ -188,18 +152,6 @@ pub fn decimate(points: &[(f64, f64)], points_max: usize) -> Vec<(f64, f64)> {
     kept
 }
 
-/// The charts as JSON that may stand inside `<script>`: no character of it can end the element or a line.
-pub fn json(charts: &[&Chart]) -> String {
-    #[derive(Serialize)]
-    struct WithLines<'a> {
-        #[serde(flatten)]
-        chart: &'a Chart,
-        lines: &'a [Line],
-    }
-    let whole: Vec<WithLines> = charts.iter().map(|chart| WithLines { chart, lines: &chart.lines }).collect();
-    assets::script_safe(&serde_json::to_string(&whole).expect("numbers and text only"))
-}
-
 fn chart(id: String, title: &str, step: bool, group: &str, seconds: f64, all: &[(String, &Series)]) -> Option<Chart> {
     let mut drawable: Vec<&(String, &Series)> = all.iter().filter(|(_, s)| has_points(s)).collect();
     let total = drawable.len();
@@ -215,11 +167,22 @@ fn chart(id: String, title: &str, step: bool, group: &str, seconds: f64, all: &[
     let lines = drawable.iter().map(|(label, series)| line(label, series, factor)).collect();
     let y_label = if shown_unit.is_empty() { title.to_string() } else { shown_unit.clone() };
     let (title, group) = (title.to_string(), group.to_string());
-    Some(Chart { id, title, note, y_label, unit: shown_unit, x_max: end.max(1e-3), step, group, lines })
+    Some(Chart {
+        id,
+        title,
+        note,
+        y_label,
+        unit: shown_unit,
+        x_max: end.max(1e-3),
+        step,
+        group,
+        lines,
+        ..Chart::default()
+    })
 }
 
 fn line(label: &str, series: &Series, factor: f64) -> Line {
-    let mut line = Line { label: label.to_string(), x: Vec::new(), y: Vec::new() };
+    let mut line = Line { label: label.to_string(), ..Line::default() };
     let mut last = f64::NEG_INFINITY;
     for (x, y) in decimate(&series.points, POINTS_MAX) {
         // uPlot joins lines by time: two points at one instant would hide one of them.

@@ -1,15 +1,11 @@
-//! The report as one HTML file. The template escapes everything; only our own assets and [`charts::json`] do not pass
-//! through that.
+//! The report as one HTML file: a [`Page`].
 
-use super::assets;
-use super::charts::{self, Chart};
+use super::charts;
 use super::sections::{self, Cell, Section, Table};
 use super::summary::{Row, Summary, Tone, summarise};
 use super::{gateways, quantity};
+use crate::page::{Chart, Page};
 use crate::record::Record;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
-use minijinja::{Environment, Value};
 use serde::Serialize;
 
 /// Everything the template shows.
@@ -50,23 +46,7 @@ struct CaseView {
 
 pub fn render(record: &Record) -> String {
     let view = view(record);
-    let data = charts::json(&view.charts().collect::<Vec<_>>());
-    let own = |text: &str| Value::from_safe_string(text.to_string());
-    let context = minijinja::context! {
-        view => Value::from(Serde(view)),
-        css => own(&assets::css()),
-        uplot => own(assets::UPLOT_JS),
-        js => own(assets::JS),
-        data => own(&data),
-    };
-    let mut environment = Environment::new();
-    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-    environment.set_syntax(syntax.expect("the usual delimiters"));
-    // The name ends in .html: autoescape is on.
-    let rendered = environment
-        .add_template("report.html", TEMPLATE)
-        .and_then(|()| environment.get_template("report.html")?.render(context));
-    rendered.expect("the template is part of the program, and every test renders it")
+    Page { template: TEMPLATE, charts: view.charts().collect(), filters: &[] }.render(&view)
 }
 
 impl View {

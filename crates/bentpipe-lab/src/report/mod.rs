@@ -3,7 +3,6 @@
 //! Both say the same: [`summary`] decides what a run amounts to, [`quantity`] how a number is written; `html` and
 //! `text` only lay it out. Everything shown comes from the record, and all of it is treated as hostile text.
 
-pub(crate) mod assets;
 mod charts;
 mod gateways;
 mod html;

@@ -1,8 +1,9 @@
 //! The sections of a case and the tables in them, laid out for any reader.
 
-use super::charts::{self, Chart};
+use super::charts;
 use super::summary::{Tone, main_measurement, workload_label, workload_verdict, written};
 use super::{gateways, quantity};
+use crate::page::Chart;
 use crate::record::{CaseRecord, Counters, DirectionRecord, Lateness, LinkRecord, Record, TcpFlowSamples};
 use serde::Serialize;
 

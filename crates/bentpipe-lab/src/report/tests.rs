@@ -1,8 +1,9 @@
 //! Tests of the report as a whole.
 
-use super::charts::{self, LINES_MAX, Line, POINTS_MAX};
+use super::charts::{self, LINES_MAX, POINTS_MAX};
 use super::fixture::{gateway_sample, sample};
 use super::{html, text};
+use crate::page::Line;
 use crate::record::*;
 use serde_json::Value;
 
@@ -72,10 +73,10 @@ fn hostile_text_never_reaches_the_terminal_as_control() {
 
 #[test]
 fn own_assets_cannot_end_their_element() {
-    for asset in [include_str!("../../assets/report.js"), include_str!("../../assets/uplot/uPlot.iife.min.js")] {
+    for asset in [include_str!("../../assets/page.js"), include_str!("../../assets/uplot/uPlot.iife.min.js")] {
         assert!(!asset.contains("</script") && !asset.contains("<!--"));
     }
-    for asset in [include_str!("../../assets/report.css"), include_str!("../../assets/uplot/uPlot.min.css")] {
+    for asset in [include_str!("../../assets/page.css"), include_str!("../../assets/uplot/uPlot.min.css")] {
         assert!(!asset.contains("</style") && !asset.contains("url(") && !asset.contains("@import"));
     }
 }
@@ -229,7 +230,8 @@ fn not_a_number_and_one_instant_twice_make_valid_lines() {
         ..CaseRecord::default()
     };
     let charts = charts::workloads(&case, "case-1");
-    let expected = Line { label: String::new(), x: vec![1.0, 1.000001, 1.000002], y: vec![5.0, 7.0, 6.0] };
+    let expected =
+        Line { label: String::new(), x: vec![1.0, 1.000001, 1.000002], y: vec![5.0, 7.0, 6.0], published: false };
     assert_eq!(charts[0].lines, [expected]);
 }
 

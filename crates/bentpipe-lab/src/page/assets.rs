@@ -1,10 +1,10 @@
 //! What every page of ours carries inside: style, script, and uPlot.
 
 /// Draws the charts that stand as JSON beside it.
-pub const JS: &str = include_str!("../../assets/report.js");
+pub const JS: &str = include_str!("../../assets/page.js");
 /// The library that draws.
 pub const UPLOT_JS: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
-const CSS: &str = include_str!("../../assets/report.css");
+const CSS: &str = include_str!("../../assets/page.css");
 const UPLOT_CSS: &str = include_str!("../../assets/uplot/uPlot.min.css");
 
 /// The page's style.
