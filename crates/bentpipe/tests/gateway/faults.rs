@@ -11,16 +11,16 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a transfer during a fault carries each way: 4 s at the pair's 50 Mbit/s.
-const BYTES: usize = 25_000_000;
+/// What a transfer during a fault carries each way: 1.6 s at the pair's 50 Mbit/s.
+const BYTES: usize = 10_000_000;
 /// A transfer may stand still for an outage and what it takes to notice its end.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// However it ends.
-const FLAPPING_MAX: Duration = Duration::from_secs(60);
+const FLAPPING_MAX: Duration = Duration::from_secs(120);
 /// A year of the wall clock.
 const YEAR: i64 = 365 * 86_400;
 
-pub fn run(_: bool) {
+pub fn run(full: bool) {
     let row = Row::new();
     row.make_keys();
     full_disk(&row);
@@ -28,7 +28,7 @@ pub fn run(_: bool) {
     let hub = row.daemon(2, "hub");
     let mut terminal = row.daemon(1, "terminal");
     terminal.wait_for("connected to the other gateway");
-    flapping(&row);
+    flapping(&row, if full { 40 } else { 8 });
     asleep(&row, [&hub, &terminal]);
 }
 
@@ -73,7 +73,7 @@ fn receive(to: &mut TcpStream) {
 }
 
 /// The link goes and comes, by lost packets and by a lost carrier, which makes the kernel refuse to send.
-fn flapping(row: &Row) {
+fn flapping(row: &Row, rounds: u64) {
     let bypassed = row.figure("requests_bypassed_total").unwrap();
     let listener = row.listen(SERVER[0], 99);
     let mut idle = row.connect(SERVER[0], 99).unwrap();
@@ -91,7 +91,7 @@ fn flapping(row: &Row) {
             number
         });
         transfers_bear(row, 101, || {
-            for round in 0..12 {
+            for round in 0..rounds {
                 std::thread::sleep(Duration::from_millis(200 + round * 130 % 400));
                 fail_link(row, round % 2 == 0, Duration::from_millis(100 + round * 170 % 900));
             }
