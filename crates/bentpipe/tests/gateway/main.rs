@@ -5,6 +5,8 @@
 //!
 //! A process gains the right to namespaces only while it has one thread, so this test has a main of its own.
 
+mod deaths;
+mod faults;
 mod machine;
 mod ports;
 mod pushback;
@@ -16,10 +18,12 @@ use bentpipe_host::namespace::acquire_privilege;
 
 /// A part's name, and what it does; `true`: with the full numbers.
 type Part = (&'static str, fn(bool));
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 7] = [
     ("relay", relay::run),
     ("machine", machine::run),
     ("ports", ports::run),
+    ("deaths", deaths::run),
+    ("faults", faults::run),
     ("pushback", pushback::run),
     ("scale", scale::run),
 ];

@@ -3,6 +3,7 @@
 use super::row::{Daemon, Row, SERVER, WAIT, until};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -41,14 +42,27 @@ pub fn run(full: bool) {
 
     let mut hub = row.daemon(2, "hub");
     let mut terminal = row.daemon(1, "terminal");
-    let (mut random, mut sums) = (Random(7), [0; 2]);
+    let mut random = Random(7);
     let rounds = if full { 100 } else { 4 };
-    for round in 0..rounds {
+    kills(&row, &mut hub, &mut terminal, 0..rounds, &mut random, full);
+    // The same where nothing may pass by.
+    drop((hub, terminal));
+    row.edit("terminal.toml", "drain", "fail = \"closed\"\ndrain");
+    let mut hub = row.daemon(2, "hub");
+    let mut terminal = row.daemon(1, "terminal");
+    let further = rounds..rounds + if full { 50 } else { 2 };
+    kills(&row, &mut hub, &mut terminal, further, &mut random, full);
+}
+
+/// A gateway dies in each of these rounds.
+fn kills(row: &Row, hub: &mut Daemon, terminal: &mut Daemon, rounds: Range<u64>, random: &mut Random, full: bool) {
+    let (first, number, mut sums) = (rounds.start, rounds.end - rounds.start, [0; 2]);
+    for round in rounds {
         row.until_connected();
-        let site = if round < 2 { 1 + round } else { 1 + random.below(2) } as usize;
+        let site = if round < first + 2 { 1 + round - first } else { 1 + random.below(2) } as usize;
         let moment = Duration::from_millis(random.below(400));
-        let victim = if site == 1 { &mut terminal } else { &mut hub };
-        let ends = kill_amid(&row, site, victim, moment, round);
+        let victim = if site == 1 { &mut *terminal } else { &mut *hub };
+        let ends = kill_amid(row, site, victim, moment, round);
         sums = [sums[0] + ends[0], sums[1] + ends[1]];
     }
     let [whole, errors] = sums;
@@ -57,7 +71,7 @@ pub fn run(full: bool) {
         errors > 0 && (whole > 0 || !full),
         "the deaths came too early or too late: {whole} whole, {errors} errors"
     );
-    println!("{rounds} gateways killed: {whole} whole files, {errors} errors, no short file with a clean end");
+    println!("{number} gateways killed: {whole} whole files, {errors} errors, no short file with a clean end");
 }
 
 /// xorshift64*, seeded: a failure can be repeated.
