@@ -148,6 +148,51 @@ fn each_direction_ends_for_itself_and_the_server_sees_the_client() {
 }
 
 #[test]
+fn on_a_link_of_short_packets_only_the_handshake_goes_in_fragments() {
+    for mtu in [296, 576] {
+        let text = TEXT.replace("[gateways.sat]", &format!("mtu = '{mtu} B'\n[gateways.sat]"));
+        let (mut network, pairs, server) = network(&text);
+        let (listens, served) = Talk::new(None, 300_000);
+        let (connects, seen) = Talk::new(Some(server), 50_000);
+        start(&mut network, "hub", listens);
+        start(&mut network, "ship", connects);
+        run_for(&mut network, 30);
+        assert_eq!((served.lock().unwrap().received, seen.lock().unwrap().received), (50_000, 300_000));
+        for side in &pairs.left(&network)[0] {
+            let satellite = side.figures.satellite;
+            let in_short_packets = mtu * satellite.packets_sent;
+            println!("MTU {mtu}: {} bytes in {} datagrams", satellite.link_bytes_sent, satellite.packets_sent);
+            // What is longer: each handshake datagram of 1228 bytes and its fragments' headers.
+            assert!(satellite.link_bytes_sent <= in_short_packets + 3 * 1400, "MTU {mtu}: {satellite:?}");
+        }
+    }
+}
+
+/// `experiments/cg-large-cutter-web` with a bit error in the handshake: seed 71 of it took 122 s to connect.
+#[test]
+fn a_bit_error_while_the_circuit_is_set_up_costs_seconds() {
+    let text = |seed| {
+        format!(
+            "title = 'x'\nseed = {seed}\n[links.sat]\nkind = 'inmarsat-b'\nbetween = ['hub', 'ship']\n\
+             queue = {{ packets = 40 }}\nnoise = 1e-6\n[gateways.sat]\n"
+        )
+    };
+    let connected = |seed: u64| {
+        let scenario = Scenario::parse("x", &text(seed), &[]).unwrap();
+        let case = &scenario.cases[0];
+        let mut network = Network::new(&setup(&scenario, case)).unwrap();
+        let pairs = Pairs::start(case, scenario.seed, &mut network).unwrap();
+        run_for(&mut network, 60);
+        let sides = pairs.left(&network)[0].clone();
+        sides.iter().map(|side| side.notices.connected_at()).collect::<Option<Vec<_>>>()?.into_iter().max()
+    };
+    let times: Vec<_> = (7..107).map(|seed| connected(seed).unwrap_or_else(|| panic!("seed {seed}"))).collect();
+    let worst = times.iter().max().unwrap();
+    println!("seed 71: {:?}, worst of 100: {worst:?}", times[71 - 7]);
+    assert!(*worst < Instant::ZERO + Duration::from_secs(24), "{worst:?}");
+}
+
+#[test]
 fn a_refusal_is_seen_as_a_refusal() {
     let (mut network, pairs, server) = network(TEXT);
     let (connects, seen) = Talk::new(Some(server), 1);

@@ -9,7 +9,7 @@
 //! link that loses 3 %. A slow reader holds the sender back all the same: from [`Streams::read_ahead`] on nothing more is
 //! taken from the library, and its window closes.
 
-use super::settings::Sizes;
+use super::settings::{OVERHEAD, Sizes};
 use crate::satellite::{Class, Event, Read, StreamError, StreamId};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{Connection, Dir, FinishError, ReadError, StreamEvent, VarInt, WriteError};
@@ -39,6 +39,8 @@ pub(super) struct Streams {
     /// Bytes that the library sends again, about.
     resend: u64,
     payload: u64,
+    /// Packets are shorter than the library would make them: the link's are, or bit errors are frequent.
+    short: bool,
     /// Bytes given to the library in one turn.
     turn: u64,
     /// Bytes that may wait here in all; shared by the streams of a class.
@@ -104,6 +106,7 @@ impl Streams {
             unsent: [0; CLASSES],
             resend: 0,
             payload: sizes.payload,
+            short: sizes.payload + OVERHEAD < sizes.datagram,
             turn: sizes.payload,
             room: 0,
             read_ahead: sizes.stream_window as usize,
@@ -113,14 +116,15 @@ impl Streams {
         streams
     }
 
-    /// How much waits depends on the rate: a tenth of a second on a thin link, 32 kB on most, 8 ms on a fast one, which a
-    /// late driver must be able to fill.
+    /// How much waits depends on the rate: a tenth of a second on a thin link, 32 kB on most, 12 ms on a fast one, which a
+    /// late driver must be able to fill (`pacer.rs`).
     pub(super) fn set_rate(&mut self, rate: u64) {
         let bytes = |milliseconds: u64| u128::from(rate) * u128::from(milliseconds) / 8000;
         let thin = bytes(100).clamp(u128::from(3 * self.payload), 32 << 10);
-        self.room = usize::try_from(thin.max(bytes(8)).min(4 << 20)).unwrap_or(4 << 20);
-        // Larger pieces cost the library less; 4 ms are not noticed.
-        self.turn = u64::try_from(bytes(4)).unwrap_or(u64::MAX).clamp(self.payload, 16 << 10);
+        self.room = usize::try_from(thin.max(bytes(12)).min(4 << 20)).unwrap_or(4 << 20);
+        // Larger pieces cost the library less; 4 ms are not noticed. But it would fill its packets with them.
+        let large = u64::try_from(bytes(4)).unwrap_or(u64::MAX).clamp(self.payload, 16 << 10);
+        self.turn = if self.short { self.payload } else { large };
     }
 
     fn id(&self, id: quinn_proto::StreamId) -> StreamId {
