@@ -1,7 +1,7 @@
 //! Links as pure state machines, told the time by a driver.
 //!
 //! The way of a packet through one direction of a link: [`queue`] → [`framing`] → [`transmitter`] → [`medium`].
-//! [`direction`] chains them, [`link`] joins both directions (and a [`circuit`], where the link must be set up) into a
+//! [`direction`] chains them (and takes packets through at once where nothing can happen to them), [`link`] joins both directions (and a [`circuit`], where the link must be set up) into a
 //! [`node::Node`]. [`config`] reads a link from TOML, [`catalogue`] holds the named ones.
 
 pub mod capture;
@@ -10,6 +10,7 @@ pub mod circuit;
 pub mod config;
 pub mod datagram;
 pub mod direction;
+mod express;
 pub mod flow;
 pub mod framing;
 pub mod geostationary;
