@@ -402,7 +402,9 @@ impl Stack {
             }
         }
         if self.unscheduled != number {
-            self.schedule();
+            if self.unscheduled != usize::MAX {
+                self.schedule();
+            }
             self.unscheduled = number;
         }
         if let Some(slot) = &self.connections[number]
