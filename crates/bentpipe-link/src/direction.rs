@@ -1,5 +1,6 @@
 //! One direction of a link: queue discipline → framing → transmitter → medium (one per receiver).
 
+use crate::express::{Express, Way};
 use crate::framing::Framing;
 use crate::medium::{Medium, MediumCounters};
 use crate::packet::Packet;
@@ -59,6 +60,8 @@ pub struct Direction {
     carries_ethernet: bool,
     transmitter: Transmitter,
     media: Vec<Medium>,
+    /// In place of the queue, the transmitter and the medium, where nothing can happen to a packet.
+    express: Option<Express>,
     /// See [`Direction::next_event`].
     next: Instant,
     counters: SenderCounters,
@@ -75,6 +78,13 @@ impl Direction {
         media: Vec<Medium>,
         open: bool,
     ) -> Self {
+        let way = |delay, rate| Way { limit, framing, carries_ethernet, rate, delay };
+        let express = match &media[..] {
+            [medium] if open && !framing.reads_content() => {
+                medium.only_delay().zip(transmitter.single_rate()).map(|(delay, rate)| Express::new(way(delay, rate)))
+            }
+            _ => None,
+        };
         if !open {
             transmitter.set_open(0, Instant::ZERO);
         }
@@ -84,6 +94,7 @@ impl Direction {
             carries_ethernet,
             transmitter,
             media,
+            express,
             next: Instant::FAR,
             counters: SenderCounters::default(),
         }
@@ -92,6 +103,15 @@ impl Direction {
     /// A packet comes in at the sender.
     #[inline]
     pub fn offer(&mut self, now: Instant, packet: Packet) {
+        if let Some(express) = &mut self.express {
+            express.offer(now, packet);
+            self.next = express.next_arrival();
+        } else {
+            self.offer_to_queue(now, packet);
+        }
+    }
+
+    fn offer_to_queue(&mut self, now: Instant, packet: Packet) {
         self.counters.offered_packets += 1;
         self.counters.offered_bytes += packet.bytes();
         if self.transmitter.has_room() {
@@ -108,6 +128,9 @@ impl Direction {
     /// the last transmission that ended.
     #[inline]
     pub fn advance(&mut self, now: Instant) -> Option<Instant> {
+        if let Some(express) = &mut self.express {
+            return express.advance(now);
+        }
         if self.transmitter.first_end() > now { None } else { self.finish(now) }
     }
 
@@ -155,6 +178,11 @@ impl Direction {
     pub fn deliver(&mut self, now: Instant) -> Option<(usize, Packet)> {
         if self.next > now {
             return None;
+        }
+        if let Some(express) = &mut self.express {
+            let packet = express.deliver(now);
+            self.next = express.next_arrival();
+            return Some((0, packet?));
         }
         let arrived = match &mut self.media[..] {
             [medium] => medium.deliver(now).map(|packet| (0, packet)),
@@ -204,24 +232,34 @@ impl Direction {
     }
 
     /// When the next transmission ends; [`Instant::FAR`]: never.
+    fn first_end(&self) -> Instant {
+        match &self.express {
+            Some(express) => express.first_end(),
+            None => self.transmitter.first_end(),
+        }
+    }
+
+    /// When [`Direction::advance`] must be called next; [`Instant::FAR`]: not for the sake of any packet.
     #[inline]
-    pub(crate) fn first_end(&self) -> Instant {
+    pub(crate) fn must_advance(&self) -> Instant {
         self.transmitter.first_end()
     }
 
     /// When the next transmission ends.
     #[must_use]
     pub fn next_end(&self) -> Option<Instant> {
-        self.transmitter.next_end()
+        let first = self.first_end();
+        (first != Instant::FAR).then_some(first)
     }
 
     /// Whether packets are being sent.
     #[must_use]
     pub fn is_sending(&self) -> bool {
-        self.transmitter.busy_channels() > 0
+        self.express.as_ref().map_or(self.transmitter.busy_channels(), Express::sending) > 0
     }
 
-    /// How long the channels have been sending until `now`, their times added up, in nanoseconds.
+    /// How long the channels have been sending until `now`, their times added up, in nanoseconds. Of a direction that had to
+    /// be opened.
     #[must_use]
     pub fn airtime(&self, now: Instant) -> u64 {
         self.transmitter.airtime(now)
@@ -230,12 +268,15 @@ impl Direction {
     /// Whether packets wait.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.queue.packets() > 0
+        self.express.as_ref().map_or(self.queue.packets(), |express| express.waiting() as u64) > 0
     }
 
     /// Counters of the sending side.
     #[must_use]
     pub fn sender_counters(&self) -> SenderCounters {
+        if let Some(express) = &self.express {
+            return express.sender_counters();
+        }
         SenderCounters {
             queue_packets: self.queue.packets(),
             queue_bytes: self.queue.bytes(),
@@ -246,7 +287,8 @@ impl Direction {
 
     /// Counters of each receiver.
     pub fn receiver_counters(&self) -> impl Iterator<Item = MediumCounters> + '_ {
-        self.media.iter().map(Medium::counters)
+        let express = self.express.as_ref();
+        self.media.iter().map(move |medium| express.map_or_else(|| medium.counters(), Express::receiver_counters))
     }
 
     /// Where the direction stands at `now`, all receivers together.
@@ -290,5 +332,85 @@ impl Direction {
     fn start(&mut self, now: Instant, packet: Packet, follows: bool) {
         let bits = self.framing.bits(&packet, self.carries_ethernet);
         self.transmitter.start(now, packet, bits, follows);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framing::{Ethernet, Ppp};
+    use crate::medium::MediumConfig;
+    use crate::noise::{NoiseProcess, RatioSchedule};
+    use crate::seed::Seed;
+    use crate::time::Duration;
+    use crate::transmitter::RateSchedule;
+    use crate::units::{BitErrorRatio, BitRate};
+    use proptest::prelude::*;
+
+    /// A direction without errors, as it is made, and one that moves packets from part to part.
+    fn both(limit: QueueLimit, framing: Framing, bps: u64, delay: Duration) -> [Direction; 2] {
+        [true, false].map(|express| {
+            let config = MediumConfig {
+                one_way_delay: delay,
+                jitter: Duration::ZERO,
+                outages: vec![],
+                loss: None,
+                deliver_damaged: false,
+            };
+            let seed = Seed(1);
+            let noise = NoiseProcess::new(RatioSchedule::Constant(BitErrorRatio::ZERO), seed.stream("noise"));
+            let medium = Medium::new(config, noise, seed.stream("loss"), seed.stream("jitter"));
+            let transmitter = Transmitter::new(RateSchedule::constant(BitRate::from_bps(bps)), 1);
+            let mut direction = Direction::new(limit, framing, false, transmitter, vec![medium], true);
+            assert!(direction.express.is_some());
+            if !express {
+                direction.express = None;
+            }
+            direction
+        })
+    }
+
+    /// What is seen of a direction at `now`: its arrivals, its counters, its next end.
+    fn seen(direction: &mut Direction, now: Instant) -> impl PartialEq + std::fmt::Debug {
+        direction.advance(now);
+        let arrivals: Vec<u64> = std::iter::from_fn(|| direction.deliver(now)).map(|(_, packet)| packet.id).collect();
+        let receivers: Vec<MediumCounters> = direction.receiver_counters().collect();
+        let state = (direction.next_end(), direction.is_sending(), direction.is_waiting());
+        (arrivals, direction.sender_counters(), receivers, state)
+    }
+
+    proptest! {
+        #[test]
+        fn the_express_way_is_the_way_from_part_to_part(
+            offers in prop::collection::vec((0u64..3_000_000, 20u32..1600), 1..120),
+            bytes in 0u64..20_000, packets in any::<bool>(), ppp in any::<bool>(),
+            bps in prop::sample::select(vec![9_600, 64_000, 7_000_000, 300_000_000, 999_999_999, u64::MAX / 2]),
+            delay_ns in 0u64..5_000_000,
+        ) {
+            let limit = if packets { QueueLimit::Packets(bytes / 1000) } else { QueueLimit::Bytes(bytes) };
+            let framing = match ppp {
+                true => Framing::Ppp(Ppp::PLAIN),
+                false => Framing::Ethernet(Ethernet { preamble_and_gap: true, minimum: true }),
+            };
+            let [mut express, mut parts] = both(limit, framing, bps, Duration { ns: delay_ns });
+            let mut now = Instant::ZERO;
+            for (id, (gap, length)) in offers.into_iter().enumerate() {
+                let until = now + Duration { ns: gap };
+                // Either is woken when the other one is due, too: that must make no difference.
+                while let Some(at) = express.next_wake().into_iter().chain(parts.next_wake()).min().filter(|at| *at <= until) {
+                    prop_assert_eq!(seen(&mut express, at), seen(&mut parts, at));
+                }
+                now = until;
+                prop_assert_eq!(seen(&mut express, now), seen(&mut parts, now));
+                for direction in [&mut express, &mut parts] {
+                    direction.offer(now, Packet::from_pattern(id as u64, 0, 0, length));
+                }
+                prop_assert_eq!(seen(&mut express, now), seen(&mut parts, now));
+            }
+            while let Some(at) = express.next_wake().into_iter().chain(parts.next_wake()).min() {
+                prop_assert_eq!(seen(&mut express, at), seen(&mut parts, at));
+            }
+            prop_assert_eq!(express.sender_counters().sending_packets, 0);
+        }
     }
 }

@@ -123,6 +123,12 @@ impl Framing {
         }
     }
 
+    /// Whether the bits depend on what a packet holds, beside its length.
+    #[must_use]
+    pub fn reads_content(&self) -> bool {
+        matches!(self, Framing::AsyncPpp(_) | Framing::Ppp(Ppp { bit_stuffing: true, .. }))
+    }
+
     /// Whether a check discards packets with bit errors.
     #[must_use]
     pub fn checks(&self) -> bool {

@@ -1,8 +1,9 @@
 //! Links as pure state machines, told the time by a driver.
 //!
 //! The way of a packet through one direction of a link: [`queue`] → [`framing`] → [`transmitter`] → [`medium`].
-//! [`direction`] chains them, [`link`] joins both directions (and a [`circuit`], where the link must be set up, of as many
-//! calls as the [`demand`] asks for) into a [`node::Node`]. [`config`] reads a link from TOML, [`catalogue`] holds the named ones.
+//! [`direction`] chains them (and takes packets through at once where nothing can happen to them), [`link`] joins both
+//! directions (and a [`circuit`], where the link must be set up, of as many calls as the [`demand`] asks for) into a
+//! [`node::Node`]. [`config`] reads a link from TOML, [`catalogue`] holds the named ones.
 
 pub mod capture;
 pub mod catalogue;
@@ -12,6 +13,7 @@ pub mod content;
 pub mod datagram;
 pub mod demand;
 pub mod direction;
+mod express;
 pub mod flow;
 pub mod framing;
 pub mod geostationary;

@@ -17,7 +17,7 @@ pub struct Link {
     /// Forward first, then the return of each terminal.
     directions: Vec<Direction>,
     circuit: Option<Circuit>,
-    /// No transmission ends before this; kept on a link without circuit.
+    /// No direction must be advanced before this; kept on a link without circuit.
     quiet_until: Instant,
     /// The first of the directions' next events.
     next: Instant,
@@ -60,6 +60,34 @@ impl Link {
     #[inline]
     fn find_next(&mut self) {
         self.next = self.directions.iter().fold(Instant::FAR, |next, direction| next.min(direction.next_event()));
+    }
+
+    /// As [`Node::wake`], but for the counters: those are as of the last wake, at least.
+    #[inline]
+    fn catch_up(&mut self, now: Instant) {
+        if self.circuit.is_some() {
+            self.wake_with_circuit(now);
+            self.find_next();
+        } else if now >= self.quiet_until {
+            self.advance(now);
+        }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        self.quiet_until = Instant::FAR;
+        for direction in &mut self.directions {
+            direction.advance(now);
+            self.quiet_until = self.quiet_until.min(direction.must_advance());
+        }
+        self.find_next();
+    }
+
+    /// [`Node::wake`] and [`Node::poll_transmit`] in one, for drivers that want no counters in between: those are as of the
+    /// last wake, at least.
+    #[inline]
+    pub fn next_arrival(&mut self, now: Instant) -> Option<(Port, Packet)> {
+        self.catch_up(now);
+        self.poll_transmit(now)
     }
 
     fn is_sending(&self) -> bool {
@@ -146,13 +174,13 @@ impl Link {
 impl Node for Link {
     #[inline]
     fn receive(&mut self, now: Instant, port: Port, packet: Packet) {
-        self.wake(now);
+        self.catch_up(now);
         let Some(direction) = self.directions.get_mut(port.0) else {
             debug_assert!(false, "a link with {} ports has no port {}", self.directions.len(), port.0);
             return;
         };
         direction.offer(now, packet);
-        self.quiet_until = self.quiet_until.min(direction.first_end());
+        self.quiet_until = self.quiet_until.min(direction.must_advance());
         self.next = self.next.min(direction.next_event());
         if let Some(circuit) = self.circuit.as_mut() {
             circuit.want(now);
@@ -163,22 +191,11 @@ impl Node for Link {
         }
     }
 
-    #[inline]
     fn wake(&mut self, now: Instant) {
         if self.circuit.is_some() {
-            self.wake_with_circuit(now);
-            self.find_next();
-            return;
-        }
-        if now < self.quiet_until {
-            return;
-        }
-        self.quiet_until = Instant::FAR;
-        self.next = Instant::FAR;
-        for direction in &mut self.directions {
-            direction.advance(now);
-            self.quiet_until = self.quiet_until.min(direction.first_end());
-            self.next = self.next.min(direction.next_event());
+            self.catch_up(now);
+        } else {
+            self.advance(now);
         }
     }
 

@@ -161,6 +161,11 @@ impl Medium {
         }
     }
 
+    /// The delay of every packet, if all arrive whole after the same one.
+    pub(crate) fn only_delay(&self) -> Option<Duration> {
+        self.perfect.then_some(self.config.one_way_delay)
+    }
+
     /// A packet of `bits` framed bits whose transmission ran from `start` to `end`.
     #[inline]
     pub fn carry(&mut self, start: Instant, end: Instant, bits: u64, packet: Packet) {

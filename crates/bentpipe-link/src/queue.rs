@@ -12,6 +12,17 @@ pub enum QueueLimit {
     Packets(u64),
 }
 
+impl QueueLimit {
+    /// Whether a packet of `bytes` fits while so much waits.
+    #[inline]
+    pub(crate) fn admits(self, waiting_packets: u64, waiting_bytes: u64, bytes: u64) -> bool {
+        match self {
+            QueueLimit::Bytes(limit) => waiting_bytes + bytes <= limit,
+            QueueLimit::Packets(limit) => waiting_packets < limit,
+        }
+    }
+}
+
 /// First in, first out; a packet that does not fit is dropped (tail drop).
 #[derive(Debug)]
 pub struct Fifo {
@@ -31,10 +42,7 @@ impl Fifo {
     #[must_use]
     #[inline]
     pub fn push(&mut self, packet: Packet) -> bool {
-        let fits = match self.limit {
-            QueueLimit::Bytes(limit) => self.bytes + packet.bytes() <= limit,
-            QueueLimit::Packets(limit) => (self.waiting.len() as u64) < limit,
-        };
+        let fits = self.limit.admits(self.packets(), self.bytes, packet.bytes());
         if fits {
             self.bytes += packet.bytes();
             self.waiting.push_back(packet);

@@ -118,7 +118,7 @@ pub struct Transmitter {
 /// bits × 10⁹ = `ns` × rate + `rest`, with `rest` below the rate. Most packets are as long as the one before, and the
 /// division is what costs.
 #[derive(Clone, Copy, Debug, Default)]
-struct Airtime {
+pub(crate) struct Airtime {
     ns: u64,
     rest: u64,
 }
@@ -195,11 +195,11 @@ impl Transmitter {
             return;
         };
         let before = if follows { channel.spare } else { 0 };
-        let airtime = self.only_rate.and_then(|rate| {
+        let airtime = self.only_rate.map(|rate| {
             if self.last.0 != bits {
-                self.last = (bits, Airtime::of(bits, rate)?);
+                self.last = (bits, Airtime::of(bits, rate));
             }
-            Some(self.last.1.after(before, rate))
+            self.last.1.after(before, rate)
         });
         let (end, spare) = match airtime {
             Some((taken, spare)) => (now + taken, spare),
@@ -268,6 +268,11 @@ impl Transmitter {
         cut
     }
 
+    /// The rate of a single channel, if it is always the same.
+    pub(crate) fn single_rate(&self) -> Option<BitRate> {
+        self.only_rate.filter(|_| self.channels.len() == 1)
+    }
+
     /// The rate now, all channels together.
     #[must_use]
     pub fn rate(&self, now: Instant) -> BitRate {
@@ -276,18 +281,23 @@ impl Transmitter {
 }
 
 impl Airtime {
-    /// `None`: too many bits for 64-bit arithmetic.
-    fn of(bits: u64, rate: BitRate) -> Option<Airtime> {
-        let work = bits.checked_mul(1_000_000_000)?;
-        Some(Airtime { ns: work / rate.bps, rest: work % rate.bps })
+    /// At a rate above zero.
+    pub(crate) fn of(bits: u64, rate: BitRate) -> Airtime {
+        match bits.checked_mul(1_000_000_000) {
+            Some(work) => Airtime { ns: work / rate.bps, rest: work % rate.bps },
+            None => {
+                let (work, rate) = (u128::from(bits) * 1_000_000_000, u128::from(rate.bps));
+                Airtime { ns: u64::try_from(work / rate).unwrap_or(u64::MAX), rest: (work % rate) as u64 }
+            }
+        }
     }
 
     /// The time that the bits take when `before` of their work is done already, rounded up to a nanosecond, and the work that
     /// still fits into the rest of that nanosecond.
     #[inline]
-    fn after(self, before: u64, rate: BitRate) -> (Duration, u64) {
+    pub(crate) fn after(self, before: u64, rate: BitRate) -> (Duration, u64) {
         if before < self.rest {
-            (Duration { ns: self.ns + 1 }, rate.bps - (self.rest - before))
+            (Duration { ns: self.ns.saturating_add(1) }, rate.bps - (self.rest - before))
         } else if self.ns > 0 || before == self.rest {
             // What is left over is less than a nanosecond's work.
             (Duration { ns: self.ns }, before - self.rest)

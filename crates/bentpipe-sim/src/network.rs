@@ -230,12 +230,7 @@ impl<P: Program> Network<P> {
             let (node, at) = self.first();
             if at > until {
                 self.now = self.now.max(until);
-                // Counters as of now.
-                let now = self.now;
-                for (link, due) in self.links.iter_mut().zip(&mut self.due) {
-                    link.wake(now);
-                    *due = link.next_wake().unwrap_or(Instant::FAR);
-                }
+                self.wake_links();
                 return if at == Instant::FAR { Halt::Idle } else { Halt::Reached };
             }
             self.now = self.now.max(at);
@@ -247,8 +242,17 @@ impl<P: Program> Network<P> {
                 self.drain(site);
             }
             if self.take_done() {
+                self.wake_links();
                 return Halt::ProgramDone;
             }
+        }
+    }
+
+    /// Brings the counters of all links up to now.
+    fn wake_links(&mut self) {
+        for (link, due) in self.links.iter_mut().zip(&mut self.due) {
+            link.wake(self.now);
+            *due = link.next_wake().unwrap_or(Instant::FAR);
         }
     }
 
@@ -269,8 +273,7 @@ impl<P: Program> Network<P> {
 
     fn run_link(&mut self, number: usize) {
         let now = self.now;
-        self.links[number].wake(now);
-        while let Some((port, packet)) = self.links[number].poll_transmit(now) {
+        while let Some((port, packet)) = self.links[number].next_arrival(now) {
             let (site, interface) = self.plan.links[number].ports[port.0];
             for observer in &mut self.observers {
                 observer.packet(now, site, interface, false, &packet);

@@ -155,7 +155,10 @@ impl<P: Program> Host<P> {
                 self.stack.send_out(now);
             }
             match self.stack.news[..] {
-                [] => return,
+                [] => {
+                    self.stack.schedule();
+                    return;
+                }
                 [number] => {
                     self.stack.news.clear();
                     self.poll(now, number);

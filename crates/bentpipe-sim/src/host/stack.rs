@@ -38,6 +38,8 @@ pub struct Stack {
     out: Outbox,
     /// Connections by the time of their next timer; entries may be too early.
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    /// The connection that was worked on last, whose timer may not stand there yet: most events work on one more than once.
+    unscheduled: usize,
     /// Programs with news; one may stand here more than once, and is then polled once more than it needs.
     pub(super) news: Vec<u32>,
     /// Connections that are over, for the record.
@@ -102,6 +104,7 @@ impl Stack {
             next_echo: 1,
             out: Outbox::default(),
             timers: BinaryHeap::new(),
+            unscheduled: usize::MAX,
             news: Vec::new(),
             ended: Vec::new(),
             gateway: None,
@@ -398,7 +401,7 @@ impl Stack {
         Some(result)
     }
 
-    /// After work on a connection: news for its program, its timer, its end.
+    /// After work on a connection: news for its program, its end. Its timer follows with [`Stack::schedule`].
     #[inline]
     pub fn settle(&mut self, number: usize) {
         let Some(slot) = self.connections[number].as_mut() else { return };
@@ -408,14 +411,30 @@ impl Stack {
                 _ => self.announce(number),
             }
         }
-        let Some(slot) = self.connections[number].as_mut() else { return };
-        let at = slot.connection.next_event();
-        if at < slot.scheduled {
-            slot.scheduled = at;
-            self.timers.push(Reverse((at, number)));
+        if self.unscheduled != number {
+            if self.unscheduled != usize::MAX {
+                self.schedule();
+            }
+            self.unscheduled = number;
         }
-        if slot.connection.is_closed() && (slot.owner.is_none() || slot.connection.is_over()) {
+        if let Some(slot) = &self.connections[number]
+            && slot.connection.is_closed()
+            && (slot.owner.is_none() || slot.connection.is_over())
+        {
             self.forget(number);
+        }
+    }
+
+    /// Takes note of the next timer of the connection that was worked on last. To be called before [`Stack::next_wake`].
+    #[inline]
+    pub fn schedule(&mut self) {
+        let number = std::mem::replace(&mut self.unscheduled, usize::MAX);
+        if let Some(Some(slot)) = self.connections.get_mut(number) {
+            let at = slot.connection.next_event();
+            if at < slot.scheduled {
+                slot.scheduled = at;
+                self.timers.push(Reverse((at, number)));
+            }
         }
     }
 
@@ -477,6 +496,7 @@ impl Stack {
                 slot.connection.wake(&mut Output { now, datagrams: &mut self.out });
             }
             self.settle(number);
+            self.schedule();
         }
         for up in self.ip.wake(now) {
             self.take_up(now, up);

@@ -61,45 +61,64 @@ impl Connection {
     /// Its payload is taken.
     #[inline]
     pub fn segment(&mut self, segment: &mut Segment, traffic_class: u8, output: &mut Output<'_>) {
-        if !self.next_data(segment, output) {
+        let first = self.buffer.next();
+        // Header prediction (Jacobson 1990): the two kinds of segments of a transfer one way. For them, what follows does what
+        // `any_segment` would.
+        let ordinary = self.state == State::Established
+            && segment.flags & !flag::PSH == flag::ACK
+            && segment.sequence == self.peer_sequence.wrapping_add(first as u32)
+            && segment.sack.is_none()
+            && !self.ecn
+            && (!self.timestamps || segment.timestamps.is_some_and(|(value, _)| !self.is_older(value)));
+        let done = ordinary
+            && match segment.payload.length() {
+                0 => self.next_acknowledgement(segment, first, output),
+                length => self.next_data(segment, first, length, output),
+            };
+        if !done {
             self.any_segment(segment, traffic_class, output);
         }
     }
 
-    /// Header prediction (Jacobson 1990): takes in a segment that is just the next data of a peer that is sent nothing.
-    /// `false`: it is anything else, and nothing was done. For the former, this does what [`Connection::any_segment`] would.
+    /// Takes in the next data of a peer that is sent nothing; `false`: it is not that, and nothing was done.
     #[inline]
-    fn next_data(&mut self, segment: &mut Segment, output: &mut Output<'_>) -> bool {
+    fn next_data(&mut self, segment: &mut Segment, first: u64, length: u64, output: &mut Output<'_>) -> bool {
         let now = output.now;
-        let first = self.buffer.next();
-        let length = segment.payload.length();
-        let predicted = self.state == State::Established
-            && segment.flags & !flag::PSH == flag::ACK
-            && segment.sequence == self.peer_sequence.wrapping_add(first as u32)
-            && segment.acknowledgement == self.initial_sequence.wrapping_add(self.una as u32)
-            && length > 0
+        let predicted = segment.acknowledgement == self.initial_sequence.wrapping_add(self.una as u32)
             && first + length <= self.receive_window.edge()
-            && segment.sack.is_none()
             && self.board.is_empty()
             && self.timer.is_none()
             && self.next >= self.queue.end()
-            && !(self.ecn || self.orphan || self.buffer.has_holes());
+            && !(self.orphan || self.buffer.has_holes());
         if !predicted {
             return false;
-        }
-        if self.timestamps {
-            match segment.timestamps {
-                Some((value, _)) if !self.is_older(value) => self.learn_timestamp(value, first),
-                _ => return false,
-            }
         }
         self.last_heard = now;
         self.keep_alive_probes = 0;
         self.probes_unanswered = 0;
         self.learn_window(segment, first, self.una);
+        self.learn_timestamp(segment, first);
         self.count_data(now, length);
         self.buffer.insert(first, std::mem::take(&mut segment.payload), false);
         self.changed = true;
+        self.tell_of_room();
+        self.acknowledge_if_owed(output);
+        true
+    }
+
+    /// Takes in an acknowledgement of something new; `false`: it is not that, and nothing was done.
+    #[inline]
+    fn next_acknowledgement(&mut self, segment: &Segment, first: u64, output: &mut Output<'_>) -> bool {
+        let acknowledged = match unwrap(segment.acknowledgement, self.initial_sequence, self.una) {
+            Some(acknowledged) if acknowledged > self.una && acknowledged <= self.next => acknowledged,
+            _ => return false,
+        };
+        self.last_heard = output.now;
+        self.keep_alive_probes = 0;
+        self.learn_window(segment, first, acknowledged);
+        self.process_acknowledgement(segment, acknowledged, AckFacts::default(), output);
+        self.learn_timestamp(segment, first);
+        self.transmit(output);
         self.tell_of_room();
         self.acknowledge_if_owed(output);
         true
@@ -249,12 +268,7 @@ impl Connection {
         if !self.acknowledgement(segment, first, data, output) {
             return;
         }
-        if let Some((value, _)) = segment.timestamps
-            && self.timestamps
-            && !self.is_older(value)
-        {
-            self.learn_timestamp(value, first);
-        }
+        self.learn_timestamp(segment, first);
         if data > 0 || segment.has(flag::FIN) {
             self.data(segment, first, edge, output);
         }
@@ -274,9 +288,13 @@ impl Connection {
 
     /// RFC 7323 §4.3: the timestamp to echo is that of the segment that the last acknowledgement reached.
     #[inline]
-    fn learn_timestamp(&mut self, timestamp: u32, first: u64) {
-        if first <= self.acknowledged_to_peer() {
-            self.recent_timestamp = timestamp;
+    fn learn_timestamp(&mut self, segment: &Segment, first: u64) {
+        if let Some((value, _)) = segment.timestamps
+            && self.timestamps
+            && first <= self.acknowledged_to_peer()
+            && !self.is_older(value)
+        {
+            self.recent_timestamp = value;
         }
     }
 

@@ -21,7 +21,7 @@ const SHARED_MAX: usize = 1024;
 
 impl Outbox {
     /// Adds one.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, datagram: Datagram) {
         let datagram = match self.spare.pop() {
             Some(mut spare) => {

@@ -57,7 +57,7 @@ impl Connection {
     }
 
     /// A segment with acknowledgement, window and timestamps as they are now.
-    #[inline]
+    #[inline(always)]
     fn header(&mut self, sequence: u64, now: Instant) -> Segment {
         let next = self.buffer.next();
         let window = self.receive_window.field(next, self.buffer.unread(), self.scaling, self.mss);
@@ -99,7 +99,7 @@ impl Connection {
     }
 
     /// Puts a segment on its way.
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
         self.facts.end = output.now;
         output
@@ -201,6 +201,7 @@ impl Connection {
     }
 
     /// Segments in the network as the sender counts them.
+    #[inline]
     pub(super) fn in_flight(&self) -> u32 {
         if !self.settings.limited_transmit && self.repair <= Repair::Disorder {
             return self.board.out();
@@ -318,6 +319,7 @@ impl Connection {
     }
 
     /// Sends bytes `start` to `end` of the stream; the last one may be the FIN.
+    #[inline(always)]
     fn put_data(&mut self, start: u64, end: u64, output: &mut Output<'_>) {
         let mut segment = self.header(start, output.now);
         let last = self.queue.end();

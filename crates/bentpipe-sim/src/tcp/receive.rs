@@ -282,7 +282,7 @@ mod tests {
                 let first = first + 1;
                 buffer.insert(first, part(first, first + length), false);
                 if (n as u8).is_multiple_of(reads % 7 + 1)
-                    && let ReceivedPattern::Bytes { bytes, wrong } = buffer.read_pattern(3, read, 25)
+                    && let ReceivedPattern::Bytes { bytes, wrong, .. } = buffer.read_pattern(3, read, 25)
                 {
                     prop_assert_eq!(wrong, 0);
                     read += bytes;

@@ -50,6 +50,9 @@ impl Connection {
             self.answered_when_idle();
             return;
         }
+        if self.acknowledged_in_order(segment, acknowledged, facts, output.now) {
+            return;
+        }
         let now = output.now;
         let before = self.una;
         let in_flight_before = self.board.in_flight();
@@ -64,10 +67,7 @@ impl Connection {
         progress.sacked = progress.delivered;
         let advanced = acknowledged > before;
         if advanced {
-            self.retransmissions = 0;
-            self.first_retransmission = None;
-            self.una = acknowledged;
-            self.queue.release(acknowledged.min(self.queue.end()));
+            self.advance(acknowledged);
         }
         if !had_outstanding {
             self.answered_when_idle();
@@ -75,8 +75,7 @@ impl Connection {
         }
         self.probes_unanswered = 0;
         let oldest = self.board.head().filter(|sent| sent.retransmissions == 0 && !sent.sacked).map(|sent| sent.at);
-        self.echo = segment.timestamps.filter(|(_, echo)| self.timestamps && *echo != 0).map(|(_, echo)| echo);
-        let echo = self.echo;
+        let echo = self.learn_echo(segment);
         let older = |sent: &Sent| echo.is_some_and(|echo| (echo.wrapping_sub(clock(sent.at)) as i32) < 0);
         self.board.acknowledge(acknowledged, self.sack, older, &mut progress);
         if !self.sack && progress.acked > 0 {
@@ -84,8 +83,10 @@ impl Connection {
         }
         let (rtt, newest_rtt) = self.measure(segment, &progress, oldest, advanced, now);
         self.note_reordering(&progress, acknowledged);
-        self.rack_advance(&progress, now);
-        self.rack_adapt(&progress);
+        if let Some(newest) = &progress.newest {
+            self.rack_advance(newest, now);
+            self.rack_adapt(newest, progress.delivered);
+        }
         self.probe_answered(acknowledged, advanced, facts, progress.sacked > 0, duplicate_told, now);
         // RFC 5681 §2: a duplicate carries no data, no news and no window change.
         let not_duplicate = facts.data || facts.window_changed || advanced;
@@ -102,28 +103,8 @@ impl Connection {
             self.restart_after_acknowledgement(now);
         }
         let newly_lost = (self.flight.lost - lost_before) as u32;
-        let delivery = self.delivery(&progress, now);
         let may_grow = progress.acked > 0 || (self.duplicate_threshold > 3 && progress.delivered > 0);
-        let ack = Ack {
-            now,
-            newly_delivered: progress.delivered,
-            acked: progress.acked,
-            growth_limit: match self.settings.byte_counting {
-                None => u32::MAX,
-                Some(limit) => limit.max(1),
-            },
-            avoidance_limit: if self.settings.byte_counting == Some(0) { 1 } else { u32::MAX },
-            newly_lost,
-            in_flight_before,
-            in_flight: self.board.in_flight(),
-            rtt: newest_rtt.or(rtt),
-            smoothed_rtt: self.rto.smoothed(),
-            mss: self.mss as u32,
-            window_limited: self.is_window_limited(),
-            delivery,
-            acknowledged,
-            next: self.next,
-        };
+        let ack = self.ack(&progress, newest_rtt.or(rtt), in_flight_before, newly_lost, now);
         if self.control.paces() {
             self.control.on_ack(&ack, &mut self.window);
         } else if matches!(self.repair, Repair::Reducing | Repair::Recovery) {
@@ -141,6 +122,89 @@ impl Connection {
                     self.retransmit_lost(output);
                 }
             }
+        }
+    }
+
+    /// The usual acknowledgement, of whole segments in order while nothing is wrong; for it, this does what
+    /// [`Connection::process_acknowledgement`] would. `false`: it is another one, and nothing was done.
+    #[inline]
+    fn acknowledged_in_order(&mut self, segment: &Segment, acknowledged: u64, facts: AckFacts, now: Instant) -> bool {
+        let usual = acknowledged > self.una
+            && self.sack
+            && segment.sack.is_none()
+            && self.repair == Repair::Open
+            && self.probe.is_none()
+            && !facts.echo
+            && self.rack.newest_end <= self.una;
+        if !usual {
+            return false;
+        }
+        let in_flight_before = self.board.in_flight();
+        let Some((progress, oldest)) = self.board.acknowledge_in_order(acknowledged) else { return false };
+        let Some(newest) = &progress.newest else { return false };
+        self.advance(acknowledged);
+        self.probes_unanswered = 0;
+        self.learn_echo(segment);
+        let newest_rtt = now.since(newest.at);
+        self.flight.min_rtt.measure(now, newest_rtt);
+        self.rto.measure(now.since(oldest), self.una, self.next);
+        self.rack_advance(newest, now);
+        self.rack_adapt(newest, progress.delivered);
+        self.restart_after_acknowledgement(now);
+        let ack = self.ack(&progress, Some(newest_rtt), in_flight_before, 0, now);
+        self.control.on_ack(&ack, &mut self.window);
+        true
+    }
+
+    /// Everything below `acknowledged` arrived.
+    #[inline]
+    fn advance(&mut self, acknowledged: u64) {
+        self.retransmissions = 0;
+        self.first_retransmission = None;
+        self.una = acknowledged;
+        self.queue.release(acknowledged.min(self.queue.end()));
+    }
+
+    /// Takes note of the timestamp echo of the acknowledgement at work.
+    #[inline]
+    fn learn_echo(&mut self, segment: &Segment) -> Option<u32> {
+        self.echo = match segment.timestamps {
+            Some((_, echo)) if self.timestamps && echo != 0 => Some(echo),
+            _ => None,
+        };
+        self.echo
+    }
+
+    /// What congestion control hears of an acknowledgement.
+    #[inline]
+    fn ack(
+        &mut self,
+        progress: &Progress,
+        rtt: Option<Duration>,
+        in_flight_before: u32,
+        newly_lost: u32,
+        now: Instant,
+    ) -> Ack {
+        let delivery = self.delivery(progress, now);
+        Ack {
+            now,
+            newly_delivered: progress.delivered,
+            acked: progress.acked,
+            growth_limit: match self.settings.byte_counting {
+                None => u32::MAX,
+                Some(limit) => limit.max(1),
+            },
+            avoidance_limit: if self.settings.byte_counting == Some(0) { 1 } else { u32::MAX },
+            newly_lost,
+            in_flight_before,
+            in_flight: self.board.in_flight(),
+            rtt,
+            smoothed_rtt: self.rto.smoothed(),
+            mss: self.mss as u32,
+            window_limited: self.is_window_limited(),
+            delivery,
+            acknowledged: self.una,
+            next: self.next,
         }
     }
 
@@ -270,8 +334,7 @@ impl Connection {
     }
 
     /// RFC 8985 §6.2 steps 1 and 2.
-    fn rack_advance(&mut self, progress: &Progress, now: Instant) {
-        let Some(newest) = progress.newest else { return };
+    fn rack_advance(&mut self, newest: &Sent, now: Instant) {
         let rtt = now.since(newest.at);
         // Too soon to be the answer to a retransmission.
         if newest.retransmissions > 0 && self.flight.min_rtt.get().is_some_and(|least| rtt < least) {
@@ -286,12 +349,11 @@ impl Connection {
     }
 
     /// RFC 8985 §6.2 step 4: how long to wait for reordered segments (Linux's tcp_rack_update_reo_wnd).
-    fn rack_adapt(&mut self, progress: &Progress) {
-        let Some(newest) = &progress.newest else { return };
+    fn rack_adapt(&mut self, newest: &Sent, delivered: u32) {
         let told = std::mem::take(&mut self.rack.duplicate_told) && newest.delivered >= self.rack.adapted_at;
         if told {
             self.rack.steps = (self.rack.steps + 1).min(REORDERING_STEPS_MAX);
-            self.rack.adapted_at = self.flight.delivered + u64::from(progress.delivered);
+            self.rack.adapted_at = self.flight.delivered + u64::from(delivered);
             self.rack.persist = REORDERING_PERSISTS;
         } else if self.rack.persist == 0 {
             self.rack.steps = 1;

@@ -212,6 +212,53 @@ impl Scoreboard {
         }
     }
 
+    /// As [`Scoreboard::acknowledge`] with SACK, while everything is in order: nothing is held to be lost or sacked, and whole
+    /// segments that were sent once arrived. `None`: it is not so, and nothing was done. Also when the oldest of them left.
+    #[inline]
+    pub fn acknowledge_in_order(&mut self, acknowledged: u64) -> Option<(Progress, Instant)> {
+        if self.sacked + self.lost + self.retransmitted > 0 {
+            return None;
+        }
+        let oldest = *self.segments.front()?;
+        let mut newest = None;
+        let (mut acked, mut led) = (0, 0);
+        for sent in &self.segments {
+            if sent.end > acknowledged {
+                if sent.start < acknowledged {
+                    return None;
+                }
+                break;
+            }
+            if sent.retransmissions > 0 {
+                return None;
+            }
+            acked += 1;
+            led += u32::from(sent.leads);
+            newest = Some(sent);
+        }
+        let newest = *newest?;
+        for _ in 0..acked {
+            self.segments.pop_front();
+        }
+        if led > 0 {
+            self.buffers -= led;
+            self.lead(0);
+        }
+        self.sacked_ranges.remove_below(acknowledged);
+        if self.segments.is_empty() {
+            self.repairs.clear();
+        }
+        let progress = Progress {
+            acked,
+            delivered: acked,
+            newest_original: Some(newest.at),
+            newest: Some(newest),
+            lowest_original: Some(oldest.start),
+            ..Progress::default()
+        };
+        Some((progress, oldest.at))
+    }
+
     /// Bytes `first` to `past` arrived out of order.
     pub fn sack(&mut self, first: u64, past: u64, progress: &mut Progress) {
         let Scoreboard { segments, sacked_ranges, sacked, lost, retransmitted, .. } = self;

@@ -39,11 +39,19 @@ impl SendQueue {
 
     /// Bytes `from` to `to`, which must be there.
     #[must_use]
+    #[inline]
     pub fn get(&self, from: u64, to: u64) -> Payload {
-        let index = match self.pieces.len() {
-            1 => 0,
-            _ => self.pieces.partition_point(|(start, _)| *start <= from).saturating_sub(1),
-        };
+        if let Some((start, Payload::Pattern { pattern, offset, length })) = self.pieces.front()
+            && *start <= from
+            && to <= *start + u64::from(*length)
+        {
+            return Payload::Pattern { pattern: *pattern, offset: offset + (from - start), length: (to - from) as u32 };
+        }
+        self.get_from_any(from, to)
+    }
+
+    fn get_from_any(&self, from: u64, to: u64) -> Payload {
+        let index = self.pieces.partition_point(|(start, _)| *start <= from).saturating_sub(1);
         let Some((start, piece)) = self.pieces.get(index) else { return Payload::Empty };
         debug_assert!(*start <= from && to <= self.end, "bytes {from} to {to} are not queued");
         let part = piece.part(from - start, to - from);

@@ -121,7 +121,7 @@ impl Pipe {
             connection.flush(output);
             got
         });
-        if let Ok(ReceivedPattern::Bytes { bytes, wrong }) = got {
+        if let Ok(ReceivedPattern::Bytes { bytes, wrong, .. }) = got {
             self.received += bytes;
             self.wrong += wrong;
         }

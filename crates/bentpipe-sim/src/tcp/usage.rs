@@ -80,6 +80,7 @@ impl Connection {
     }
 
     /// A delivery-rate sample (draft-cheng-iccrg-delivery-rate-estimation §3.3).
+    #[inline]
     pub(super) fn delivery(&mut self, progress: &Progress, now: Instant) -> Delivery {
         self.flight.delivered += u64::from(progress.delivered);
         let total = self.flight.delivered;
@@ -90,7 +91,7 @@ impl Connection {
         if progress.delivered > 0 {
             self.flight.delivered_at = now;
         }
-        let Some(newest) = progress.newest else { return sample };
+        let Some(newest) = &progress.newest else { return sample };
         self.flight.started = newest.at;
         let sending = newest.at.since(newest.flight_started);
         let acknowledging = now.since(newest.delivered_at);
