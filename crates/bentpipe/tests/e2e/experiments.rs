@@ -1,11 +1,6 @@
 //! Experiments: what they refuse, what a run leaves, and that docs/results.md is what they give.
 
-use crate::place::{Ends, Place, users};
-use std::path::Path;
-
-fn root(inner: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(inner).display().to_string()
-}
+use crate::place::{Ends, Place, root, users};
 
 /// A small experiment of one claim.
 fn write(place: &Place, published: &str) {

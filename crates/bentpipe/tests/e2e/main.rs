@@ -15,6 +15,7 @@ mod ftp_server;
 mod gateways;
 mod get;
 mod networks;
+mod parity;
 mod place;
 mod processes;
 mod put;

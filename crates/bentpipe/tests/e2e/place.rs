@@ -179,6 +179,11 @@ impl Drop for Place {
     }
 }
 
+/// A path inside the project.
+pub fn root(inner: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(inner).display().to_string()
+}
+
 /// Waiting, never for ever.
 pub trait Ends {
     /// Runs to the end.
