@@ -26,14 +26,19 @@ pub enum Content {
     Bytes(Buffer),
     /// Bytes that are a function of their offset; apart, so that a packet is short wherever it waits.
     Pattern(Box<Pattern>),
-    /// What a simulated host sent.
-    Datagram {
-        /// Its fields; apart, so that a packet is short wherever it waits.
-        datagram: Box<Datagram>,
-        /// Inverted bits, as above; most packets have none.
-        #[allow(clippy::box_collection)] // one word instead of three in every packet
-        inverted: Option<Box<Vec<u64>>>,
-    },
+    /// What a simulated host sent; apart, so that a packet is short wherever it waits.
+    Datagram(Box<Datagram>),
+    /// The same with bit errors.
+    Damaged(Box<Damaged>),
+}
+
+/// What a simulated host sent, some bits of which have been inverted.
+#[derive(Debug, Clone)]
+pub struct Damaged {
+    /// As it was sent.
+    pub datagram: Box<Datagram>,
+    /// Inverted bits, as in a [`Pattern`].
+    pub inverted: Vec<u64>,
 }
 
 /// `length` bytes of a pattern (see [`crate::content::pattern_byte`]), some bits of which may have been inverted.
@@ -78,7 +83,17 @@ impl Packet {
     #[inline]
     pub fn of_length(id: u64, datagram: Box<Datagram>, length: u64) -> Self {
         debug_assert_eq!(length, datagram.bytes());
-        Packet { id, content: Content::Datagram { datagram, inverted: None }, length: length as u32 }
+        Packet { id, content: Content::Datagram(datagram), length: length as u32 }
+    }
+
+    /// What a simulated host sent, and the bits of it that have been inverted since.
+    #[must_use]
+    pub fn datagram(&self) -> Option<(&Datagram, &[u64])> {
+        match &self.content {
+            Content::Datagram(datagram) => Some((datagram, &[])),
+            Content::Damaged(damaged) => Some((&damaged.datagram, &damaged.inverted)),
+            Content::Bytes(_) | Content::Pattern(_) => None,
+        }
     }
 
     /// What the receiving host makes of the packet; `None`: damaged so that a checksum shows it, or not a datagram.
@@ -86,10 +101,8 @@ impl Packet {
     #[inline]
     pub fn into_datagram(self) -> Option<Box<Datagram>> {
         match self.content {
-            Content::Datagram { datagram, inverted: None } => Some(datagram),
-            Content::Datagram { datagram, inverted: Some(inverted) } => {
-                parse_damaged(&datagram, &inverted).map(Box::new)
-            }
+            Content::Datagram(datagram) => Some(datagram),
+            Content::Damaged(damaged) => parse_damaged(&damaged.datagram, &damaged.inverted).map(Box::new),
             Content::Bytes(_) | Content::Pattern(_) => None,
         }
     }
@@ -106,7 +119,7 @@ impl Packet {
     #[inline]
     pub(crate) fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
-        if let Content::Datagram { datagram, .. } = &self.content {
+        if let Content::Datagram(datagram) = &self.content {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let start = std::ptr::from_ref::<Datagram>(datagram).cast::<i8>();
             // SAFETY: a hint, which reads nothing; the second address is inside the datagram too.
@@ -125,7 +138,8 @@ impl Packet {
                 let Pattern { pattern, offset, length, .. } = **content;
                 (0..u64::from(length)).for_each(|i| visit(pattern_byte(pattern, offset + i)));
             }
-            Content::Datagram { datagram, .. } => {
+            Content::Datagram(_) | Content::Damaged(_) => {
+                let Some((datagram, _)) = self.datagram() else { return };
                 let mut bytes = Vec::with_capacity(datagram.bytes() as usize);
                 wire::write(datagram, &mut bytes);
                 bytes.into_iter().for_each(visit);
@@ -139,7 +153,13 @@ impl Packet {
         match &mut self.content {
             Content::Bytes(buffer) => buffer.as_mut_slice()[(bit / 8) as usize] ^= 0x80 >> (bit % 8),
             Content::Pattern(content) => content.inverted.push(bit),
-            Content::Datagram { inverted, .. } => inverted.get_or_insert_default().push(bit),
+            Content::Damaged(damaged) => damaged.inverted.push(bit),
+            Content::Datagram(_) => {
+                let whole = std::mem::replace(&mut self.content, Content::Bytes(Buffer { storage: None }));
+                if let Content::Datagram(datagram) = whole {
+                    self.content = Content::Damaged(Box::new(Damaged { datagram, inverted: vec![bit] }));
+                }
+            }
         }
     }
 }

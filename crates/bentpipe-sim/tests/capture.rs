@@ -7,7 +7,7 @@ use bentpipe_apps::report::{App, Report, Status};
 use bentpipe_link::capture::{Bypassed, Refusal, RequestId};
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::datagram::Body;
-use bentpipe_link::packet::{Content, Packet};
+use bentpipe_link::packet::Packet;
 use bentpipe_link::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::topology::LinkSpec;
@@ -155,7 +155,7 @@ struct Classes(Arc<Mutex<Vec<u8>>>, usize);
 
 impl Observer for Classes {
     fn packet(&mut self, _now: Instant, site: usize, _interface: usize, outbound: bool, packet: &Packet) {
-        if let Content::Datagram { datagram, .. } = &packet.content
+        if let Some((datagram, _)) = packet.datagram()
             && let Body::Tcp(_) = datagram.body
             && site == self.1
             && !outbound

@@ -8,7 +8,7 @@ use bentpipe_link::config::{DirectionConfig, LinkConfig};
 use bentpipe_link::datagram::{Body, flag};
 use bentpipe_link::medium::PacketLoss;
 use bentpipe_link::noise::RatioSchedule;
-use bentpipe_link::packet::{Content, Packet};
+use bentpipe_link::packet::Packet;
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::topology::LinkSpec;
 use bentpipe_link::units::BitErrorRatio;
@@ -185,7 +185,7 @@ struct Watch {
 
 impl Observer for Watch {
     fn packet(&mut self, now: Instant, site: usize, _interface: usize, outbound: bool, packet: &Packet) {
-        let Content::Datagram { datagram, .. } = &packet.content else { return };
+        let Some((datagram, _)) = packet.datagram() else { return };
         let Body::Tcp(segment) = &datagram.body else { return };
         if site != self.terminal {
             return;

@@ -92,9 +92,13 @@ fn put_bytes(packet: &Packet, out: &mut Vec<u8>) {
             packet.for_each_byte(|byte| out.push(byte));
             pattern.inverted.as_slice()
         }
-        Content::Datagram { datagram, inverted } => {
+        Content::Datagram(datagram) => {
             wire::write(datagram, out);
-            inverted.as_ref().map_or(&[][..], |bits| bits.as_slice())
+            &[]
+        }
+        Content::Damaged(damaged) => {
+            wire::write(&damaged.datagram, out);
+            damaged.inverted.as_slice()
         }
     };
     for bit in inverted {

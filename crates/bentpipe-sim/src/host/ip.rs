@@ -463,7 +463,7 @@ impl Ip {
 
     /// Forwards a frame as a transparent bridge does (IEEE 802.1D §7): to where its receiver was seen, else everywhere.
     fn bridge(&mut self, from: usize, packet: Packet) {
-        let bentpipe_link::packet::Content::Datagram { datagram, .. } = &packet.content else { return };
+        let Some((datagram, _)) = packet.datagram() else { return };
         let Some(ethernet) = datagram.ethernet else { return };
         self.seen.insert(ethernet.source, from);
         match self.seen.get(&ethernet.destination) {

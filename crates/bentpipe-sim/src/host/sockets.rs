@@ -107,7 +107,7 @@ impl View<'_> {
     }
 
     /// The connection, which the caller is about to work on.
-    #[inline]
+    #[inline(always)]
     fn work(&mut self, socket: SocketId) -> Result<&mut crate::tcp::Connection, SocketError> {
         let number = self.table.tcp(socket)?;
         let slot = self.stack.connections[number].as_mut().ok_or(SocketError::Closed)?;

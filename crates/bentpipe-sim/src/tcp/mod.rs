@@ -115,34 +115,39 @@ enum Timer {
 }
 
 /// One end of a TCP connection.
+///
+/// In the order of use, which memory follows: what every segment needs stands together, what is rare comes last. With
+/// thousands of connections, that decides how much a segment must wait for.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Connection {
-    settings: Arc<Settings>,
-    local: SocketAddrV4,
-    remote: SocketAddrV4,
     state: State,
-    error: Option<SocketError>,
+    repair: Repair,
     /// Something changed that its program may want to know.
     changed: bool,
     /// Its program gave more than there was room for, and waits for room.
     wants_room: bool,
     /// The program has closed its socket.
     orphan: bool,
-
+    fin_asked: bool,
+    fin_noted: bool,
     // What was agreed.
-    /// MSS we offered.
-    mss_offered: u16,
-    /// Bytes of data in a full segment to the peer, and in as many of them as the own limit allows in flight.
-    mss: u64,
-    send_limit: Option<u64>,
     scaling: bool,
     peer_shift: u8,
     sack: bool,
     timestamps: bool,
     ecn: bool,
+    ecn_echo: bool,
+    cwr_to_send: bool,
+    frto: bool,
+    /// Something waits for `pace_until`.
+    pace_blocks: bool,
 
-    // Sending. Sequence numbers count from our SYN, which is 0.
+    // Sequence numbers count from the SYN of the one that sends them, which is 0.
     initial_sequence: u32,
+    peer_sequence: u32,
+    recent_timestamp: u32,
+    keep_alive_probes: u32,
     /// When timers fire.
     clock: TimerClock,
     una: u64,
@@ -152,62 +157,64 @@ pub struct Connection {
     peer_window: u64,
     /// Sequence number of the segment that set the peer's window.
     window_from: u64,
+    last_heard: Instant,
+    settings: Arc<Settings>,
+
+    // Timers.
+    timer: Option<(Timer, Instant)>,
+    /// When it is over, if it only waits for that; else [`Instant::FAR`].
+    ends_at: Instant,
+    pace_until: Instant,
+    handshake: Handshake,
+    probes_unanswered: u32,
+    retransmissions: u32,
+
+    // Receiving.
+    acks: AckPolicy,
+    receive_window: ReceiveWindow,
+    buffer: ReceiveBuffer,
+    duplicate: Option<(u64, u64)>,
+
+    facts: FlowFacts,
+    rto: RtoTimer,
+
+    // Sending.
     queue: SendQueue,
-    send_buffer: SendBuffer,
     board: Scoreboard,
+    /// Bytes of data in a full segment to the peer, and in as many of them as the own limit allows in flight.
+    mss: u64,
+    send_limit: Option<u64>,
+    local: SocketAddrV4,
+    remote: SocketAddrV4,
     /// Segments sent, repetitions included.
     sent_count: u64,
-    fin_asked: bool,
+    last_sent: Instant,
     /// The end of the last small segment sent (Minshall).
     small_until: u64,
-    handshake: Handshake,
-
-    // Receiving. Sequence numbers count from the peer's SYN.
-    peer_sequence: u32,
-    buffer: ReceiveBuffer,
-    receive_window: ReceiveWindow,
-    acks: AckPolicy,
-    recent_timestamp: u32,
-    duplicate: Option<(u64, u64)>,
-    fin_noted: bool,
-    ecn_echo: bool,
-    /// When a segment that needs no answer was answered last.
-    answered: Option<Instant>,
+    send_buffer: SendBuffer,
 
     // Congestion.
     window: Window,
+    /// Duplicate acknowledgements that mean a loss; grows when segments were seen to be reordered.
+    duplicate_threshold: u32,
     control: Box<dyn CongestionControl>,
-    rto: RtoTimer,
     flight: Flight,
-    repair: Repair,
+    rack: Rack,
+    /// The timestamp echo of the acknowledgement at work.
+    echo: Option<u32>,
+    probe: Option<LossProbe>,
+    first_retransmission: Option<Instant>,
+
+    // Seldom needed.
     /// `next` when the repair began: it is over when this is acknowledged.
     high: u64,
     prr: Prr,
     undo: Undo,
-    /// The timestamp echo of the acknowledgement at work.
-    echo: Option<u32>,
-    rack: Rack,
-    /// Duplicate acknowledgements that mean a loss; grows when segments were seen to be reordered.
-    duplicate_threshold: u32,
-    frto: bool,
-    probe: Option<LossProbe>,
-    cwr_to_send: bool,
-
-    // Timers.
-    timer: Option<(Timer, Instant)>,
-    retransmissions: u32,
-    probes_unanswered: u32,
-    first_retransmission: Option<Instant>,
-    last_heard: Instant,
-    keep_alive_probes: u32,
-    /// When it is over, if it only waits for that; else [`Instant::FAR`].
-    ends_at: Instant,
-    pace_until: Instant,
-    /// Something waits for `pace_until`.
-    pace_blocks: bool,
-    last_sent: Instant,
-
-    facts: FlowFacts,
+    /// When a segment that needs no answer was answered last.
+    answered: Option<Instant>,
+    error: Option<SocketError>,
+    /// MSS we offered.
+    mss_offered: u16,
     retransmitted_total: u64,
 }
 

@@ -204,6 +204,17 @@ impl ReceiveBuffer {
     /// Takes up to `max` bytes that should be `pattern` from `offset`.
     #[inline]
     pub fn read_pattern(&mut self, pattern: u64, offset: u64, max: u64) -> ReceivedPattern {
+        // Mostly one piece waits, and is what it should be.
+        if let Some(Payload::Pattern { pattern: own, offset: at, length }) = self.ready.front()
+            && self.ready.len() == 1
+            && (*own, *at) == (pattern, offset)
+            && u64::from(*length) <= max
+        {
+            let bytes = u64::from(*length);
+            self.ready.clear();
+            self.ready_bytes = 0;
+            return ReceivedPattern::Bytes { bytes, wrong: 0, more: self.fin_reached };
+        }
         let (mut bytes, mut wrong) = (0, 0);
         while bytes < max
             && let Some(piece) = self.ready.front()

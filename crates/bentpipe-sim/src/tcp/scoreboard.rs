@@ -16,8 +16,8 @@ pub struct Sent {
     pub at: Instant,
     /// Its number among all segments sent; a repetition counts anew.
     pub order: u64,
-    /// How often it was repeated.
-    pub retransmissions: u32,
+    /// How often it was repeated (at least; a short number keeps this to 64 bytes, a cache line).
+    pub retransmissions: u16,
     /// Selectively acknowledged.
     pub sacked: bool,
     /// Held to be lost.
@@ -414,7 +414,7 @@ impl Scoreboard {
     pub fn retransmit(&mut self, index: usize, stamp: impl FnOnce(&mut Sent)) {
         let Some(sent) = self.segments.get_mut(index) else { return };
         stamp(sent);
-        sent.retransmissions += 1;
+        sent.retransmissions = sent.retransmissions.saturating_add(1);
         if !sent.retransmitted {
             sent.retransmitted = true;
             self.retransmitted += 1;

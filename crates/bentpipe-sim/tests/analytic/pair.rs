@@ -6,7 +6,7 @@ use bentpipe_link::config::LinkConfig;
 use bentpipe_link::datagram::{Body, Segment};
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
-use bentpipe_link::packet::{Content, Packet};
+use bentpipe_link::packet::Packet;
 use bentpipe_link::seed::Seed;
 use bentpipe_link::stack::TcpConfig;
 use bentpipe_link::time::{Duration, Instant};
@@ -174,11 +174,8 @@ impl Pair {
 
 /// The TCP segment in a packet of a simulated host.
 pub fn segment(packet: &Packet) -> Option<&Segment> {
-    match &packet.content {
-        Content::Datagram { datagram, .. } => match &datagram.body {
-            Body::Tcp(segment) => Some(segment),
-            _ => None,
-        },
+    match &packet.datagram()?.0.body {
+        Body::Tcp(segment) => Some(segment),
         _ => None,
     }
 }
