@@ -1,7 +1,7 @@
 //! What a rate over time shows: how high it rises, how soon, and whether it falls and rises again.
 
-/// The rate at a time is the mean over so many seconds before it: a few round trips of any link here.
-const MEAN_OVER: f64 = 5.0;
+/// The rate at a time is the mean over so many seconds before it: some round trips of a geostationary link.
+const MEAN_OVER: f64 = 2.0;
 /// A rate that falls below, or rises above, the last turn by this factor has turned.
 const TURN: f64 = 1.5;
 /// The peak is reached where the rate first has this share of it.
@@ -74,16 +74,16 @@ mod tests {
     #[test]
     fn a_steady_rate_has_its_peak_at_once() {
         let of = OverTime::of(&received(&[8000.0; 3])).unwrap();
-        assert_eq!(of, OverTime { peak: 8000.0, peak_after: 5.0, cycles: 0 });
-        assert_eq!(OverTime::of(&received(&[8000.0])[..8]), None, "shorter than the mean");
+        assert_eq!(of, OverTime { peak: 8000.0, peak_after: 2.0, cycles: 0 });
+        assert_eq!(OverTime::of(&received(&[8000.0])[..4]), None, "shorter than the mean");
         assert_eq!(OverTime::of(&[]), None);
     }
 
     #[test]
     fn a_rise_counts_from_the_start() {
         let of = OverTime::of(&received(&[1000.0, 2000.0, 10_000.0])).unwrap();
-        // Four and a half of five seconds at 10 kbit/s: 9200.
-        assert_eq!((of.peak, of.peak_after, of.cycles), (10_000.0, 24.5, 0));
+        // The first mean of 9000 or more is the one over two whole seconds at 10 kbit/s: three quarters give 8000.
+        assert_eq!((of.peak, of.peak_after, of.cycles), (10_000.0, 22.0, 0));
     }
 
     #[test]

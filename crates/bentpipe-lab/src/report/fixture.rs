@@ -85,6 +85,7 @@ pub fn case(name: &str, window: u64, seconds: f64, p99: f64) -> CaseRecord {
                 on_air: 28.2,
                 cost: Some(0.94),
                 currency: Some("EUR".into()),
+                channels_most: Some(2),
                 changes: vec![(0.0, "setting up: ISDN".into()), (1.8, "up".into()), (30.0, "down".into())],
             }),
         }],

@@ -97,6 +97,9 @@ pub struct Tuning {
     pub verified: Option<Vec<Verified>>,
     /// What is to be said besides.
     pub notes: Vec<String>,
+    /// Channels that are called up on demand; the simulator has them all from the start.
+    #[serde(skip)]
+    on_demand: Option<usize>,
     #[serde(skip)]
     hosts: (Hosts, Hosts),
     #[serde(skip)]
@@ -262,6 +265,7 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
         predicted,
         verified: None,
         notes,
+        on_demand: link.circuit.as_ref().and_then(|circuit| circuit.on_demand).map(|rule| rule.channels),
         hosts: (before, after),
         atoms,
     })

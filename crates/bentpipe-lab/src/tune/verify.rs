@@ -132,6 +132,10 @@ impl Tuning {
         if self.set_up.is_some() {
             overrides.push("links.link.circuit.stages=[]".to_owned());
         }
+        if let Some(channels) = self.on_demand {
+            overrides.push(format!("links.link.circuit.on_demand.least={channels}"));
+            overrides.push("links.link.circuit.on_demand.connects_late=\"0 s\"".to_owned());
+        }
         // Beside no file: a link's path counts from here.
         let scenario = Scenario::parse("tune", &text, &overrides)?;
         let options = LiveOptions { privilege: question.privilege, capture_directory: None };

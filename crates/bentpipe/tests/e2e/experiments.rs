@@ -86,6 +86,46 @@ fn a_run_leaves_a_report_that_loads_nothing() {
     serde_json::from_str::<serde_json::Value>(&place.read("out/one/results.json")).unwrap();
 }
 
+/// Two channels that are called up as the load asks for them: the same calls and much the same transfer in both worlds.
+#[test]
+fn channels_are_called_up_live_as_in_virtual_time() {
+    for user in users() {
+        let place = Place::alone(user);
+        place.write(
+            "demand.toml",
+            "title = 'On demand'\n[links.sat]\nkind = 'acts-frame-relay'\nbetween = ['hub', 'site']\n\
+             bundle = { channels = 2, rate = '256 kbit/s' }\none_way_delay = '20 ms'\n\
+             [links.sat.circuit]\nstages = [{ name = 'call', time = '1 s' }]\n\
+             on_demand = { history = '500 ms', interval = '500 ms', call_after = '0 s', release_after = '1 s' }\n\
+             [[workloads]]\nname = 'file'\napp = 'bulk'\nclient = 'site'\nserver = 'hub'\nbytes = '250 kB'\ncontent = 'text'\n",
+        );
+        let circuit = |more: &[&str]| {
+            let run = [&["run", "demand.toml", "--json", "--out", "out"], more].concat();
+            let ended = place.bentpipe(&run).ends();
+            let record: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{ended:?}"));
+            let case = &record["cases"][0];
+            let of = |name: &str| {
+                let measurements = case["workloads"][0]["measurements"].as_array().unwrap();
+                measurements.iter().find(|m| m["name"] == name).and_then(|m| m["value"].as_f64()).unwrap()
+            };
+            assert_eq!((of("bytes"), of("wrong_bytes")), (250_000.0, 0.0), "text, verified byte by byte");
+            (case["links"][0]["circuit"].clone(), of("completion_time"))
+        };
+        let (simulated, simulated_time) = circuit(&["--virtual"]);
+        let (live, live_time) = circuit(&[]);
+        for circuit in [&simulated, &live] {
+            assert_eq!((&circuit["calls"], &circuit["channels_most"]), (&2.into(), &2.into()), "{circuit}");
+            let changes: Vec<&str> =
+                circuit["changes"].as_array().unwrap().iter().filter_map(|c| c[1].as_str()).collect();
+            let expected = ["setting up: call", "up", "setting up: call, channel 2", "2 channels up"];
+            assert_eq!(changes[..4], expected, "{circuit}");
+        }
+        // 250 kB take 5 s over both channels and 1 s for the first call; the second comes after the first look.
+        let both = (live_time, simulated_time);
+        assert!(live_time > 4.0 + 1.0 && (live_time / simulated_time - 1.0).abs() < 0.2, "{both:?}");
+    }
+}
+
 /// Every experiment loads; those without chance give what docs/results.md says, word for word. Of the others the page
 /// holds what they are made from.
 #[test]
@@ -95,7 +135,7 @@ fn the_results_page_is_not_stale() {
     let list = place.bentpipe(&["experiments", "--folder", &folder]).ends().expect(0).stdout;
     let ids: Vec<&str> =
         list.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next()).collect();
-    assert!(ids.len() >= 17, "{list}");
+    assert!(ids.len() >= 18, "{list}");
     // What the page says of each: a wrong word there shows in the comparison.
     let certain: Vec<&str> = page
         .split("\n### ")

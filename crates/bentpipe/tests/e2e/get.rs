@@ -1,7 +1,7 @@
 //! `bentpipe get`: killed, interrupted, started twice; and over a link.
 
-use crate::ftp_server::FtpServer;
-use crate::place::{Ends, Place, User, have, is_root, wait};
+use crate::ftp_server::{self, FtpServer};
+use crate::place::{Ends, Place, User, have, users, wait};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
@@ -154,45 +154,38 @@ fn bad_input_is_refused_before_anything_starts() {
 
 #[test]
 fn a_full_disk_is_said_at_the_start() {
-    // A filesystem of our own needs rights.
-    if !is_root() || !have(&["mount", "unshare"]) {
+    if !have(&["mount", "unshare"]) {
         return;
     }
     let url = slow_server(content(3_000_000), 4_000_000);
-    let place = Place::new(User::Root);
-    let binary = env!("CARGO_BIN_EXE_bentpipe");
-    let line = format!("mount -t tmpfs -o size=1m none tmp && cd tmp && exec {binary} get -q {url}");
-    let ended = place.command("unshare").args(["-m", "sh", "-c", &line]).ends().expect(5);
-    assert!(ended.stderr.contains("disk is full") && !ended.stderr.contains("secret"), "{}", ended.stderr);
+    for user in users() {
+        let place = Place::new(user);
+        let binary = env!("CARGO_BIN_EXE_bentpipe");
+        let line = format!("mount -t tmpfs -o size=1m none tmp && cd tmp && exec {binary} get -q {url}");
+        // An ordinary user may mount in a user namespace of its own.
+        let own = if matches!(user, User::Root) { "-m" } else { "-rm" };
+        let ended = place.command("unshare").args([own, "sh", "-c", &line]).ends().expect(5);
+        assert!(ended.stderr.contains("disk is full") && !ended.stderr.contains("secret"), "{}", ended.stderr);
+    }
 }
 
 #[test]
 fn from_a_real_ftp_server_over_a_satellite_link() {
-    // vsftpd wants root to bind its port and to give up its rights.
-    if !is_root() || !have(&["vsftpd"]) {
-        return;
+    for user in users() {
+        let place = Place::alone(user);
+        let Some(hub) = ftp_server::at_the_hub(&place) else { return };
+        let bytes = content(600_000);
+        place.write("files/file", &bytes);
+        let get = format!("{} get ftp://hub/file --json -q --link acts-t1", env!("CARGO_BIN_EXE_bentpipe"));
+        // The server may not listen yet.
+        let line = format!("for n in 1 2 3 4 5; do {get} && exit 0; sleep 1; done; exit 1");
+        let shell = ["shell", "acts-t1", "-q", "--tcp", "windows-98-tuned", "--hub", &hub, "--", "sh", "-c", &line];
+        let ended = place.bentpipe(&shell).ends().expect(0);
+        let outcome: serde_json::Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
+        // 94 kB fill the link, a window holds 64 KiB.
+        assert_eq!(outcome["connections"], 2, "{outcome}");
+        let round_trip = outcome["round_trip_seconds"].as_f64().unwrap();
+        assert!(round_trip >= 0.5, "a packet came early: {outcome}");
+        assert!(std::fs::read(place.at("file")).unwrap() == bytes, "the content differs");
     }
-    let place = Place::alone(User::Root);
-    let bytes = content(600_000);
-    place.make_folder("files");
-    place.make_folder("empty");
-    place.write("files/file", &bytes);
-    let config = format!(
-        "listen=YES\nlisten_ipv6=NO\nbackground=NO\nanonymous_enable=YES\nlocal_enable=NO\nno_anon_password=YES\n\
-         anon_root={}\nsecure_chroot_dir={}\nseccomp_sandbox=NO\nxferlog_enable=NO\n",
-        place.at("files").display(),
-        place.at("empty").display()
-    );
-    let hub = format!("/usr/sbin/vsftpd {}", place.write("vsftpd.conf", config).display());
-    let get = format!("{} get ftp://hub/file --json -q --link acts-t1", env!("CARGO_BIN_EXE_bentpipe"));
-    // The server may not listen yet.
-    let line = format!("for n in 1 2 3 4 5; do {get} && exit 0; sleep 1; done; exit 1");
-    let shell = ["shell", "acts-t1", "-q", "--tcp", "windows-98-tuned", "--hub", &hub, "--", "sh", "-c", &line];
-    let ended = place.bentpipe(&shell).ends().expect(0);
-    let outcome: serde_json::Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
-    // 94 kB fill the link, a window holds 64 KiB.
-    assert_eq!(outcome["connections"], 2, "{outcome}");
-    let round_trip = outcome["round_trip_seconds"].as_f64().unwrap();
-    assert!(round_trip >= 0.5, "a packet came early: {outcome}");
-    assert!(std::fs::read(place.at("file")).unwrap() == bytes, "the content differs");
 }

@@ -1,7 +1,7 @@
 //! `bentpipe put`: to a real FTP server that takes, refuses, and is full; killed and resumed; and over HTTP.
 
-use crate::ftp_server::FtpServer;
-use crate::place::{Ended, Ends, Place, User};
+use crate::ftp_server::{self, FtpServer};
+use crate::place::{Ended, Ends, Place, User, users};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
@@ -159,6 +159,34 @@ fn a_server_that_can_write_no_more_is_quoted() {
     let ended = place.bentpipe(&["put", "--retries", "1", "file", &server.url]).ends().expect(1);
     assert!(ended.stderr.contains("Failure writing to local file"), "{}", ended.stderr);
     assert!(!place.at("files/file").exists());
+}
+
+#[test]
+fn several_files_fill_a_satellite_link() {
+    for user in users() {
+        let place = Place::alone(user);
+        let Some(hub) = ftp_server::at_the_hub(&place) else { return };
+        let names = ["one", "two", "three"];
+        for (salt, name) in names.iter().enumerate() {
+            place.write(name, content(300_000, salt as u64));
+        }
+        let put = format!("{} put -n 3 --json -q one two three ftp://hub/", env!("CARGO_BIN_EXE_bentpipe"));
+        // The server may not listen yet.
+        let line = format!("for n in 1 2 3 4 5; do {put} && exit 0; sleep 1; done; exit 1");
+        let shell = ["shell", "acts-t1", "-q", "--tcp", "windows-98-tuned", "--hub", &hub, "--", "sh", "-c", &line];
+        let ended = place.bentpipe(&shell).ends().expect(0);
+        let outcomes = &objects(&ended)[..];
+        let [.., first, second, third] = outcomes else { panic!("{outcomes:?}") };
+        for (outcome, name) in [first, second, third].into_iter().zip(names) {
+            assert_eq!((&outcome["file"], &outcome["ok"]), (&name.into(), &true.into()), "{outcome}");
+            // The T1 alone takes 1.6 s for one of them; the dialogue of FTP takes more round trips of half a second than that.
+            assert!(outcome["seconds"].as_f64().unwrap() > 1.6 + 5.0 * 0.5, "{outcome}");
+        }
+        assert_eq!(place.list("files").len(), 3, "no partial file");
+        for (salt, name) in names.iter().enumerate() {
+            same(&place, &format!("files/{name}"), &content(300_000, salt as u64));
+        }
+    }
 }
 
 #[test]
