@@ -80,7 +80,6 @@ pub fn case(name: &str, window: u64, seconds: f64, p99: f64) -> CaseRecord {
             circuit: Some(CircuitRecord {
                 calls: 1,
                 calls_lost: 0,
-                channels_most: None,
                 setting_up: 1.8,
                 on_air: 28.2,
                 cost: Some(0.94),
