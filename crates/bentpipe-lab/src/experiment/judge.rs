@@ -18,7 +18,7 @@ use super::load::Experiment;
 use super::published::{Check, Claim, Figure, Selection, Trend};
 use crate::report::quantity as write;
 use crate::sweep::grid::{Quantity, quantity};
-use crate::sweep::statistics::{Estimate, estimate};
+use crate::sweep::statistics::{Estimate, estimate, proportion};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -110,6 +110,19 @@ pub struct Known {
     pub estimate: Estimate,
     /// Its unit.
     pub unit: String,
+    /// Runs that were made; fewer than these have the figure where transfers failed.
+    pub tried: usize,
+}
+
+/// What the runs of one point measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Samples {
+    /// Their unit.
+    pub unit: String,
+    /// By the number of the run, which stands for its seed.
+    pub of_runs: BTreeMap<usize, f64>,
+    /// Runs that were made.
+    pub tried: usize,
 }
 
 /// Looks up figures of one experiment.
@@ -326,28 +339,28 @@ impl Lookup<'_> {
 
     fn one(&self, figure: &Figure) -> Result<Known, Missing> {
         let of = self.samples(&figure.of)?;
-        let (unit, samples) = match &figure.over {
-            None => of,
+        let tried = of.tried;
+        let (unit, estimate) = match &figure.over {
+            None if figure.of.measurement == "done" => {
+                (of.unit.clone(), proportion(&of.values(), CONFIDENCE).or_else(|| of.estimate()))
+            }
+            None => (of.unit.clone(), of.estimate()),
             Some(over) => {
                 let over = self.samples(over)?;
-                if over.0 != of.0 {
-                    return Err(Missing::Nothing(format!("{} cannot be divided by {}", of.0, over.0)));
+                if over.unit != of.unit {
+                    return Err(Missing::Nothing(format!("{} cannot be divided by {}", of.unit, over.unit)));
                 }
-                // Pairs of the same seed where there are as many, else the mean of what it is divided by.
-                let mean = over.1.iter().sum::<f64>() / over.1.len() as f64;
-                let pairs = over.1.len() == of.1.len();
-                let ratios = of.1.iter().enumerate().map(|(i, x)| x / if pairs { over.1[i] } else { mean });
-                ("1".to_owned(), ratios.collect())
+                ("1".to_owned(), of.divided_by(&over))
             }
         };
-        match estimate(&samples, CONFIDENCE) {
-            Some(estimate) if estimate.mean.is_finite() => Ok(Known { estimate, unit }),
+        match estimate {
+            Some(estimate) if estimate.mean.is_finite() => Ok(Known { estimate, unit, tried }),
             _ => Err(Missing::Nothing("the figure is not finite".to_owned())),
         }
     }
 
     /// One sample a run.
-    pub fn samples(&self, of: &Selection) -> Result<(String, Vec<f64>), Missing> {
+    pub fn samples(&self, of: &Selection) -> Result<Samples, Missing> {
         let points = self.experiment.points.iter().zip(&self.outcome.points);
         let mut at = points.filter(|(point, _)| point.case == of.case && point.is_at(&of.at));
         let (Some((_, runs)), rest) = (at.next(), at.count()) else {
@@ -357,14 +370,14 @@ impl Lookup<'_> {
             return Err(Missing::Nothing(format!("{} points fit; `at` must name one", rest + 1)));
         }
         let key = (of.workload.clone(), of.measurement.clone());
-        let (mut unit, mut samples) = (String::new(), Vec::new());
-        for run in &runs.runs {
+        let (mut unit, mut samples) = (String::new(), BTreeMap::new());
+        for (number, run) in runs.runs.iter().enumerate() {
             match run {
                 Err(why) => return Err(Missing::Nothing(why.clone())),
                 Ok(measured) => {
                     if let Some((own, value)) = measured.get(&key) {
                         unit.clone_from(own);
-                        samples.push(*value);
+                        samples.insert(number, *value);
                     }
                 }
             }
@@ -377,7 +390,7 @@ impl Lookup<'_> {
                 false => Missing::Nothing(format!("{:?} measures no {}", of.workload, of.measurement)),
             });
         }
-        Ok((unit, samples))
+        Ok(Samples { unit, of_runs: samples, tried: runs.runs.len() })
     }
 
     /// The points that a selection means, whatever the value of `along`.
@@ -460,21 +473,56 @@ impl Lookup<'_> {
     }
 }
 
+impl Samples {
+    fn values(&self) -> Vec<f64> {
+        self.of_runs.values().copied().collect()
+    }
+
+    fn estimate(&self) -> Option<Estimate> {
+        estimate(&self.values(), CONFIDENCE)
+    }
+
+    /// The ratio: of pairs with the same seed where both have the same runs, else of the means, whose relative intervals
+    /// add as squares.
+    fn divided_by(&self, other: &Samples) -> Option<Estimate> {
+        if self.tried == other.tried {
+            let pairs = self.of_runs.iter().filter_map(|(run, value)| Some(value / other.of_runs.get(run)?));
+            return estimate(&pairs.collect::<Vec<_>>(), CONFIDENCE);
+        }
+        let (above, below) = (self.estimate()?, other.estimate()?);
+        let relative = |of: &Estimate| of.half_width.unwrap_or(0.0) / of.mean;
+        let mean = above.mean / below.mean;
+        let half_width = mean.abs() * relative(&above).hypot(relative(&below));
+        let n = above.n.max(below.n);
+        // The least and the greatest are not told of a ratio of means.
+        Some(Estimate {
+            n,
+            mean,
+            half_width: (n > 1).then_some(half_width),
+            minimum: mean,
+            maximum: mean,
+            variance: 0.0,
+        })
+    }
+}
+
 /// `file goodput`.
 fn what(of: &Selection) -> String {
     format!("{} {}", of.workload, write::name(&of.measurement).to_lowercase())
 }
 
-/// `1.36 Mbit/s ± 0.02 Mbit/s (10)`: the mean, half its interval and the runs; the mean alone of a certain figure.
+/// `1.36 Mbit/s ± 1.5 % (10)`: the mean, half its interval and the runs (`58 of 160`, where the others failed); the mean
+/// alone of a certain figure.
 #[must_use]
 pub fn with_interval(name: &str, known: &Known) -> String {
-    let Known { estimate, unit } = known;
+    let Known { estimate, unit, tried } = known;
     let mean = write::measurement(name, unit, estimate.mean);
     match estimate.half_width {
         Some(half) if half > 0.0 => {
             let relative = write::share(half / estimate.mean.abs());
             let interval = if estimate.mean == 0.0 { write::measurement(name, unit, half) } else { relative };
-            format!("{mean} ± {interval} ({})", estimate.n)
+            let runs = if estimate.n < *tried { format!("{} of {tried}", estimate.n) } else { estimate.n.to_string() };
+            format!("{mean} ± {interval} ({runs})")
         }
         _ => mean,
     }

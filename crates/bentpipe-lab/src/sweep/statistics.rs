@@ -38,6 +38,24 @@ pub fn estimate(samples: &[f64], confidence: f64) -> Option<Estimate> {
     Some(Estimate { n, mean, half_width, minimum, maximum, variance })
 }
 
+/// Estimates the share of runs that succeeded, of samples that are 0 or 1; none of others, and below two. The half-width is the
+/// farther side of Wilson's score interval (E. B. Wilson, Journal of the American Statistical Association 22, 1927): all of 40
+/// runs are not all of all.
+pub fn proportion(samples: &[f64], confidence: f64) -> Option<Estimate> {
+    let plain = estimate(samples, confidence).filter(|plain| plain.n > 1)?;
+    if samples.iter().any(|x| *x != 0.0 && *x != 1.0) {
+        return None;
+    }
+    let (n, share) = (plain.n as f64, plain.mean);
+    // The normal quantile: Student's t with very many degrees of freedom.
+    let z = t_quantile(1_000_000, confidence);
+    let scale = 1.0 + z * z / n;
+    let centre = (share + z * z / (2.0 * n)) / scale;
+    let half = z / scale * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
+    let farther = (share - (centre - half)).max(centre + half - share);
+    Some(Estimate { half_width: Some(farther), ..plain })
+}
+
 /// t(n−1, (1+c)/2) · √(s² ÷ n), for two samples or more.
 pub fn half_width(variance: f64, n: usize, confidence: f64) -> f64 {
     if variance == 0.0 {
@@ -107,6 +125,20 @@ mod tests {
         (100_000, [1.645, 1.960, 2.576, 3.291]),
         (10_000_000, [1.645, 1.960, 2.576, 3.291]),
     ];
+
+    #[test]
+    fn a_share_of_all_runs_is_not_certain() {
+        // Newcombe, Statistics in Medicine 17 (1998), table I, method 3: 81 of 263: 0.2553 to 0.3662; 0 of 20: up to 0.1611.
+        let of = |ones: usize, n: usize| {
+            let samples: Vec<f64> = (0..n).map(|i| f64::from(u8::from(i < ones))).collect();
+            proportion(&samples, 0.95).unwrap()
+        };
+        assert!((of(81, 263).half_width.unwrap() - (0.3662 - 81.0 / 263.0)).abs() < 1e-3);
+        assert!((of(0, 20).half_width.unwrap() - 0.1611).abs() < 1e-3);
+        assert!((of(20, 20).half_width.unwrap() - 0.1611).abs() < 1e-3);
+        assert_eq!(proportion(&[0.5, 1.0], 0.95), None);
+        assert_eq!(proportion(&[1.0], 0.95), None);
+    }
 
     #[test]
     fn quantiles_are_those_of_the_table() {
