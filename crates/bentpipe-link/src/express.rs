@@ -180,11 +180,7 @@ impl Express {
 
     /// Counters of the sending side.
     pub fn sender_counters(&self) -> SenderCounters {
-        SenderCounters {
-            queue_packets: self.waiting() as u64,
-            sending_packets: self.sending() as u64,
-            ..self.sender
-        }
+        SenderCounters { queue_packets: self.waiting() as u64, sending_packets: self.sending() as u64, ..self.sender }
     }
 
     /// Counters of the receiver.

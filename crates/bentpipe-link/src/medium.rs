@@ -253,11 +253,7 @@ impl Medium {
     /// What became of the packets so far.
     #[must_use]
     pub fn counters(&self) -> MediumCounters {
-        MediumCounters {
-            in_flight_packets: self.line.len() as u64,
-            delivered_packets: self.taken,
-            ..self.counters
-        }
+        MediumCounters { in_flight_packets: self.line.len() as u64, delivered_packets: self.taken, ..self.counters }
     }
 
     /// The receiver's bit errors.

@@ -255,13 +255,7 @@ impl Ip {
     }
 
     /// In fragments, or in an Ethernet frame.
-    fn send_otherwise(
-        &mut self,
-        now: Instant,
-        datagram: Box<Datagram>,
-        interface: usize,
-        via: Ipv4Addr,
-    ) -> Option<Up> {
+    fn send_otherwise(&mut self, now: Instant, datagram: Box<Datagram>, interface: usize, via: Ipv4Addr) -> Option<Up> {
         let mtu = self.interfaces[interface].mtu;
         if datagram.bytes() > mtu {
             if matches!(datagram.body, Body::Tcp(_)) {
