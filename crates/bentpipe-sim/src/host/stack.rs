@@ -402,9 +402,10 @@ impl Stack {
     }
 
     /// After work on a connection: news for its program, its end. Its timer follows with [`Stack::schedule`].
-    #[inline]
+    #[inline(always)]
     pub fn settle(&mut self, number: usize) {
         let Some(slot) = self.connections[number].as_mut() else { return };
+        let closed = slot.connection.is_closed();
         if slot.connection.take_changed() {
             match slot.owner {
                 Some(owner) if slot.listener.is_none() && self.gateway.is_none() => self.news.push(owner),
@@ -417,8 +418,13 @@ impl Stack {
             }
             self.unscheduled = number;
         }
+        if closed {
+            self.forget_if_over(number);
+        }
+    }
+
+    fn forget_if_over(&mut self, number: usize) {
         if let Some(slot) = &self.connections[number]
-            && slot.connection.is_closed()
             && (slot.owner.is_none() || slot.connection.is_over())
         {
             self.forget(number);

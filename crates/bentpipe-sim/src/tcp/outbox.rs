@@ -25,7 +25,8 @@ impl Outbox {
     pub fn push(&mut self, datagram: Datagram) {
         let datagram = match self.spare.pop() {
             Some(mut spare) => {
-                *spare = datagram;
+                // What it holds has nothing to drop ([`Outbox::recycle`]).
+                std::mem::forget(std::mem::replace(&mut *spare, datagram));
                 spare
             }
             None => Box::new(datagram),

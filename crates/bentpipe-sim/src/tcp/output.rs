@@ -53,36 +53,35 @@ impl Connection {
         if answer {
             self.acks.sent(1);
         }
-        self.put(segment, 0, output);
+        self.put_segment(segment, 0, output);
     }
 
-    /// A segment with acknowledgement, window and timestamps as they are now.
+    /// Puts a segment on its way, with acknowledgement, window and timestamps as they are now. `flags`: beside ACK.
     #[inline(always)]
-    fn header(&mut self, sequence: u64, now: Instant) -> Segment {
+    fn put(&mut self, sequence: u64, flags: u8, payload: Payload, traffic_class: u8, output: &mut Output<'_>) {
+        let now = output.now;
         let next = self.buffer.next();
         let window = self.receive_window.field(next, self.buffer.unread(), self.scaling, self.mss);
         self.facts.window_max =
             self.facts.window_max.max(u64::from(window) << if self.scaling { self.receive_window.shift() } else { 0 });
-        let mut segment = Segment {
+        let mut sack = None;
+        if self.sack && (self.buffer.has_holes() || self.duplicate.is_some()) {
+            sack = self.sack_blocks().filter(|_| flags & flag::RST == 0);
+        }
+        self.acks.sent(next);
+        let segment = Segment {
             source_port: self.local.port(),
             destination_port: self.remote.port(),
             sequence: self.initial_sequence.wrapping_add(sequence as u32),
             acknowledgement: self.peer_sequence.wrapping_add(next as u32),
-            flags: flag::ACK,
+            flags: flags | flag::ACK | if self.ecn_echo { flag::ECE } else { 0 },
             window,
             timestamps: self.timestamps.then(|| (clock(now), self.recent_timestamp)),
             syn: None,
-            sack: None,
-            payload: Payload::Empty,
+            sack,
+            payload,
         };
-        if self.ecn_echo {
-            segment.flags |= flag::ECE;
-        }
-        if self.sack && (self.buffer.has_holes() || self.duplicate.is_some()) {
-            segment.sack = self.sack_blocks();
-        }
-        self.acks.sent(next);
-        segment
+        self.put_segment(segment, traffic_class, output);
     }
 
     /// RFC 2018 §4, RFC 2883 §4: what came twice first, then the newest blocks.
@@ -100,7 +99,7 @@ impl Connection {
 
     /// Puts a segment on its way.
     #[inline(always)]
-    fn put(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
+    fn put_segment(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
         self.facts.end = output.now;
         output
             .datagrams
@@ -116,9 +115,8 @@ impl Connection {
     }
 
     pub(super) fn send_acknowledgement(&mut self, output: &mut Output<'_>) {
-        let segment = self.header(self.next, output.now);
         self.facts.pure_acks += 1;
-        self.put(segment, 0, output);
+        self.put(self.next, 0, Payload::Empty, 0, output);
     }
 
     /// The program has read: more room may be worth telling.
@@ -140,15 +138,11 @@ impl Connection {
 
     /// A segment outside the window that the peer must answer: a keep-alive or a window probe (RFC 1122 §4.2.3.6).
     pub(super) fn send_probe(&mut self, output: &mut Output<'_>) {
-        let segment = self.header(self.una.wrapping_sub(1), output.now);
-        self.put(segment, 0, output);
+        self.put(self.una.wrapping_sub(1), 0, Payload::Empty, 0, output);
     }
 
     pub(super) fn send_reset(&mut self, output: &mut Output<'_>) {
-        let mut segment = self.header(self.next, output.now);
-        segment.flags |= flag::RST;
-        segment.sack = None;
-        self.put(segment, 0, output);
+        self.put(self.next, flag::RST, Payload::Empty, 0, output);
     }
 
     /// Sends whatever may be sent: new data and the FIN.
@@ -321,27 +315,22 @@ impl Connection {
     /// Sends bytes `start` to `end` of the stream; the last one may be the FIN.
     #[inline(always)]
     fn put_data(&mut self, start: u64, end: u64, output: &mut Output<'_>) {
-        let mut segment = self.header(start, output.now);
         let last = self.queue.end();
         let data_end = end.min(last);
-        if data_end > start {
-            segment.payload = self.queue.get(start, data_end);
-            if data_end == last {
-                segment.flags |= flag::PSH;
-            }
-        }
+        let payload = if data_end > start { self.queue.get(start, data_end) } else { Payload::Empty };
+        let mut flags = if data_end > start && data_end == last { flag::PSH } else { 0 };
         if end > last {
-            segment.flags |= flag::FIN;
+            flags |= flag::FIN;
         }
         let mut class = 0;
         if self.ecn {
             // Data sent for the first time only (RFC 3168 §6.1.5).
             class = if start + 1 > self.board.tail().map_or(0, |tail| tail.start) { ECN_CAPABLE } else { 0 };
             if std::mem::take(&mut self.cwr_to_send) {
-                segment.flags |= flag::CWR;
+                flags |= flag::CWR;
             }
         }
-        self.put(segment, class, output);
+        self.put(start, flags, payload, class, output);
     }
 
     /// Whether pacing holds segments back at `now`.
