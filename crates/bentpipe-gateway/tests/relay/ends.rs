@@ -2,6 +2,7 @@
 
 use crate::site::{Fate, Server};
 use crate::world::{CLIENT, FAR, NEAR, TRAFFIC_CLASS, World, noise};
+use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::{Notice, Open, Outcome};
 use bentpipe_link::capture::Refusal;
 use bentpipe_link::socket::SocketError;
@@ -101,6 +102,39 @@ fn each_direction_ends_for_itself() {
         assert!(world.sites[end].sockets[&socket].closed);
         let figures = world.gateways[end].figures();
         assert_eq!((figures.ended, figures.reset, figures.connections_open, figures.memory_held), (1, 0, 0, 0));
+    }
+}
+
+/// An orderly end is no reason to leave a reader alone with the kernel: it is told if the gateway ends before it has all.
+#[test]
+fn what_has_ended_stays_until_its_reader_has_everything() {
+    for dies in [false, true] {
+        let mut world = World::new(|_| {});
+        let (client, server) = world.connect();
+        let page = noise(5, 20_000);
+        world.sites[FAR].host_send(server, &page);
+        world.sites[FAR].host_finish(server);
+        world.run_ms(1_000);
+        world.sites[NEAR].host_finish(client);
+        world.run_ms(1_000);
+        let figures = world.gateways[NEAR].figures();
+        assert_eq!((figures.ended, figures.connections_open, figures.memory_held), (1, 0, 0));
+        assert!(world.sites[FAR].sockets[&server].closed && !world.sites[NEAR].sockets[&client].closed);
+        // It needs the pair no more.
+        world.pair.lose(Loss::Restarted);
+        world.run_ms(500_000);
+        assert!(!world.sites[NEAR].host_sees_reset(client));
+        if dies {
+            world.gateways[NEAR].end();
+            world.run_ms(1);
+            assert!(world.sites[NEAR].host_sees_reset(client));
+            continue;
+        }
+        assert_eq!(world.sites[NEAR].host_receive(client, page.len()), page);
+        assert!(world.sites[NEAR].host_sees_end(client));
+        world.run_ms(10_000);
+        assert!(world.sites[NEAR].sockets[&client].closed);
+        assert_eq!(world.gateways[NEAR].figures().reset, 0);
     }
 }
 

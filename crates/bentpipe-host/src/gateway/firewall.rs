@@ -311,8 +311,7 @@ impl Rules<'_> {
                 }
                 let again = format!("rule inet {table} in iifname lo meta mark {mark:#x}");
                 add(&format!("{again} update @admitted_{ip} {{ {ends} }} goto listener"));
-                let handshake = format!("rule inet {table} in iifname {} {NO_REQUEST}", interfaces(capture));
-                add(&format!("{handshake} {ends} @admitted_{ip} goto listener"));
+                add(&format!("rule inet {table} in iifname != lo {NO_REQUEST} {ends} @admitted_{ip} goto listener"));
                 add(&format!("rule inet {table} out meta mark {sent_on:#x} delete @admitted_{ip} {{ {ends} }}"));
             }
             add(&format!("rule inet {table} in iifname {} jump site", interfaces(capture)));
@@ -331,8 +330,9 @@ impl Rules<'_> {
         }
         // A client that asks past us, by the way that leads to it, has forgotten the connection that we have in its name.
         let request = "tcp flags & (fin|syn|rst|ack) == syn fib saddr . iif oif exists";
-        let tell = format!("limit rate {PASSING_RATE}/second log prefix \"{PASSING}\" group {}", self.group);
-        add(&format!("rule inet {table} in iifname != lo {request} {tell} queue-threshold 1"));
+        let limit = format!("limit rate {PASSING_RATE}/second burst {PASSING_RATE} packets");
+        let tell = format!("{limit} log prefix \"{PASSING}\" group {} queue-threshold 1", self.group);
+        add(&format!("rule inet {table} in iifname != lo {request} {tell}"));
         // Where a server on a network of this machine does not exist, the kernel says so to the client, in whose name we
         // asked: we must hear it too.
         add(&format!("chain inet {table} told {{ type filter hook output priority mangle; policy accept; }}"));
@@ -358,15 +358,18 @@ impl Rules<'_> {
         line
     }
 
-    /// As many requests as can be admitted while one is remembered: the set is never full.
+    /// As many requests as can be admitted while one is remembered: the set is never full. Were it, an admitted SYN would
+    /// be refused.
     fn admitted_max(&self) -> usize {
         // A burst of the limit's size counts as a second.
-        (self.rate_max as usize).saturating_mul(ADMITTED_SECONDS + 1).saturating_add(self.held_max)
+        (self.rate_max as usize).saturating_mul(ADMITTED_SECONDS + 1).saturating_add(self.held_max).min(ADMITTED_MAX)
     }
 }
 
 /// How long an admitted request is remembered: a little longer than [`super::site::HANDSHAKE_MAX`].
 const ADMITTED_SECONDS: usize = 18;
+/// However much is allowed: about 100 MB of the kernel's memory.
+const ADMITTED_MAX: usize = 1 << 20;
 const NO_REQUEST: &str = "tcp flags & (fin|syn|rst|ack) != syn";
 
 /// The rules that all but a SYN to be captured leave the chain by.

@@ -9,6 +9,7 @@ pub mod driver;
 pub mod firewall;
 pub mod inject;
 pub mod netfilter;
+pub(crate) mod network;
 pub mod resolver;
 pub mod rights;
 pub(crate) mod site;

@@ -1,12 +1,9 @@
 //! What a gateway's site can do besides having sockets: [`Capture`] in the kernel.
 
-use super::firewall::{self, Firewall, Marks, Rules};
-use super::inject::Injector;
-use super::netfilter::{Counter, PacketLog};
+use super::firewall::{self, Firewall, Marks};
+use super::network::{EARLY_DEMUX, Network, set_transparent, stop_early_demux};
 use super::resolver::Resolver;
-use super::rights::Rights;
 use super::syn::{self, Syn};
-use crate::namespace::{read_sysctl, write_sysctl};
 use crate::sockets::{SocketsView, bytes_unacknowledged, error_of, new_socket, prepare_for_relay};
 use bentpipe_gateway::file::CaptureRules;
 use bentpipe_link::capture::{Bypassed, Capture, Refusal, Request, RequestId};
@@ -74,19 +71,7 @@ pub(crate) struct CaptureSite {
 }
 
 /// Who asks, and who is asked.
-type Ends = (SocketAddr, SocketAddr);
-
-/// What needs rights over the network.
-struct Network {
-    log: PacketLog,
-    marks: Marks,
-    injector: Injector,
-    listener_v4: Socket,
-    listener_v6: Option<Socket>,
-    counter: Counter,
-    /// `None`: somebody ended the last, and the next could not be installed.
-    firewall: Option<Firewall>,
-}
+pub(super) type Ends = (SocketAddr, SocketAddr);
 
 struct Held {
     request: RequestId,
@@ -121,7 +106,6 @@ pub(crate) mod token {
     pub const RULES: u64 = u64::MAX - 4;
 }
 
-const BACKLOG: i32 = 4096;
 /// Longer than a client asks: 127 s with Linux's `tcp_syn_retries` = 6, and a set-up of a circuit before.
 const WAIT_MAX: Duration = Duration::from_secs(200);
 /// A client answers within the kernel's first four repetitions (1 + 2 + 4 + 8 s), or it has gone.
@@ -311,112 +295,6 @@ impl CaptureSite {
             self.caught.push_back(request);
         }
     }
-}
-
-impl Network {
-    fn open(options: &CaptureOptions, ipv6: bool) -> io::Result<Network> {
-        if !Rights::now().network {
-            let what = "this needs root, or the capabilities CAP_NET_ADMIN and CAP_NET_RAW";
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-        }
-        if options.rules.is_some() {
-            check_filter()?;
-        }
-        let log = PacketLog::open().map_err(|e| explain("cannot receive what the firewall logs", e))?;
-        let marks = Marks::of(&log);
-        let injector = Injector::open(marks, ipv6).map_err(|e| explain("cannot open raw sockets", e))?;
-        let listener_v4 = listener(Ipv4Addr::LOCALHOST.into(), marks)?;
-        // Where IPv6 is switched off, as at the emulator's sites, its routes are refused.
-        let off = read_sysctl("net.ipv6.conf.lo.disable_ipv6").is_ok_and(|value| value == "1");
-        let listener_v6 = if ipv6 && !off { listener(Ipv6Addr::LOCALHOST.into(), marks).ok() } else { None };
-        let counter = Counter::open(&firewall::table(log.group()), firewall::COUNTER)?;
-        let mut network = Network { log, marks, injector, listener_v4, listener_v6, counter, firewall: None };
-        network.firewall = Some(Firewall::install(&network.rules(options, &[])?)?);
-        Ok(network)
-    }
-
-    fn rules<'a>(&self, options: &'a CaptureOptions, admitted: &'a [Ends]) -> io::Result<Rules<'a>> {
-        Ok(Rules {
-            capture: options.rules.as_ref(),
-            closed: options.closed,
-            port_v4: port_of(&self.listener_v4)?,
-            port_v6: self.listener_v6.as_ref().map(port_of).transpose()?,
-            group: self.log.group(),
-            rate_max: options.rate_max,
-            held_max: options.held_max,
-            admitted,
-        })
-    }
-
-    fn listeners(&self) -> impl Iterator<Item = &Socket> {
-        std::iter::once(&self.listener_v4).chain(&self.listener_v6)
-    }
-
-    /// After somebody ended `nft`. `admitted`: whose handshakes are under way.
-    fn install_again(&mut self, options: &CaptureOptions, admitted: &[Ends], epoll: &OwnedFd) -> io::Result<()> {
-        // Its routes have the same names as the next one's.
-        self.firewall = None;
-        let firewall = Firewall::install(&self.rules(options, admitted)?)?;
-        self.firewall = Some(watched(firewall, epoll)?);
-        Ok(())
-    }
-}
-
-/// Tells the driver when `nft` ends.
-fn watched(firewall: Firewall, epoll: &OwnedFd) -> io::Result<Firewall> {
-    epoll::add(epoll, firewall.as_fd(), epoll::EventData::new_u64(token::RULES), epoll::EventFlags::IN)?;
-    Ok(firewall)
-}
-
-/// What it accepts has its mark, and is reset if this process dies before it takes it (`prepare_for_relay`).
-fn listener(address: IpAddr, marks: Marks) -> io::Result<Socket> {
-    let address = SocketAddr::new(address, 0);
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-    set_transparent(&socket, address, marks)?;
-    prepare_for_relay(&socket, None);
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket)
-}
-
-/// The socket may have an address that is not this host's; the firewall knows it by its mark.
-fn set_transparent(socket: &Socket, address: SocketAddr, marks: Marks) -> io::Result<()> {
-    socket.set_mark(marks.relayed)?;
-    if address.is_ipv4() { socket.set_ip_transparent_v4(true) } else { socket.set_ip_transparent_v6(true) }
-}
-
-fn port_of(socket: &Socket) -> io::Result<u16> {
-    Ok(socket.local_addr()?.as_socket().map_or(0, |address| address.port()))
-}
-
-/// Admitted SYNs come in on the loopback device with a foreign source, which a strict reverse-path filter (RFC 3704 §2.2)
-/// drops.
-fn check_filter() -> io::Result<()> {
-    for name in ["net.ipv4.conf.all.rp_filter", "net.ipv4.conf.lo.rp_filter"] {
-        let value = read_sysctl(name).unwrap_or_default();
-        if value == "1" {
-            let what =
-                format!("the sysctl {name} is 1 (strict), with which connections cannot be captured: set it to 2 or 0");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        }
-    }
-    Ok(())
-}
-
-const EARLY_DEMUX: &str = "net.ipv4.tcp_early_demux";
-
-/// Before it routes a packet, the kernel looks for a connection with the packet's addresses and ports, IPv6 too, and then
-/// drops the packet instead of forwarding it (`ip_forward`: a packet that has a socket). What is left of a relayed
-/// connection for a minute (TIME-WAIT), whoever made it, would stop a client that uses its port again and passes by.
-fn stop_early_demux() -> io::Result<()> {
-    match read_sysctl(EARLY_DEMUX)?.as_str() {
-        "0" => Ok(()),
-        _ => write_sysctl(EARLY_DEMUX, "0"),
-    }
-}
-
-fn explain(what: &str, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
 impl SocketsView<'_> {
