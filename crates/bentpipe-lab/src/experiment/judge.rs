@@ -187,7 +187,7 @@ impl Lookup<'_> {
                 verdict: Verdict::CannotBeCompared,
                 why: why.clone(),
             },
-            Check::Value { figure, value, text, tolerance } => {
+            Check::Value { figure, value, text, tolerance, because } => {
                 let known = match self.one(figure) {
                     Ok(known) if known.unit == value.unit => known,
                     Ok(known) => return units_differ(text, &known.unit),
@@ -200,10 +200,11 @@ impl Lookup<'_> {
                         Verdict::CannotBeCompared,
                         "the confidence interval is wider than the tolerance: more runs are needed".to_owned(),
                     )
-                } else if (ratio - 1.0).abs() <= *tolerance {
-                    (Verdict::Within, format!("tolerance {}", write::share(*tolerance)))
                 } else {
-                    (Verdict::Outside, format!("tolerance {}", write::share(*tolerance)))
+                    let within = (ratio - 1.0).abs() <= *tolerance;
+                    let why = because.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+                    let verdict = if within { Verdict::Within } else { Verdict::Outside };
+                    (verdict, format!("tolerance {}{why}", write::share(*tolerance)))
                 };
                 let ours = self.written(figure, &known);
                 Judged { published: text.clone(), ours, value: Some(known), ratio: Some(ratio), verdict, why }

@@ -84,6 +84,9 @@ pub struct Figure {
     pub part: (Option<f64>, Option<f64>),
 }
 
+/// Tolerances that need no reason: of a printed number, and of one that is called approximate.
+pub const USUAL_TOLERANCES: [f64; 2] = [0.1, 0.2];
+
 /// How ours is held against the paper.
 #[derive(Clone, Debug)]
 pub enum Check {
@@ -97,6 +100,8 @@ pub enum Check {
         text: String,
         /// How far ours may be from it, as a share.
         tolerance: f64,
+        /// Why that far, where it is not one of [`USUAL_TOLERANCES`].
+        because: Option<String>,
     },
     /// A printed or worded bound.
     Bound {
@@ -365,7 +370,12 @@ impl Known<'_> {
             if value.value == 0.0 || along {
                 return Err(KeyProblem::new("value", "0, or along an axis, has no ratio; allowed: at_least, at_most"));
             }
-            return Ok(Check::Value { figure, value, text: written, tolerance });
+            let because = text.because;
+            if because.is_none() && !USUAL_TOLERANCES.contains(&tolerance) {
+                let usual = USUAL_TOLERANCES.map(|usual| format!("{:.0} %", usual * 100.0)).join(", ");
+                return Err(KeyProblem::new("tolerance", format!("needs a `because`; allowed without: {usual}")));
+            }
+            return Ok(Check::Value { figure, value, text: written, tolerance, because });
         }
         if text.tolerance.is_some() {
             return Err(KeyProblem::new("tolerance", "is for value"));

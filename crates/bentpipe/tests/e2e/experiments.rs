@@ -56,6 +56,7 @@ fn each_mistake_is_named() {
         ("at_most = '1 s'\ncase = 'other'", &["no case \"other\"", "One"]),
         ("at_most = '1 s'\nover = { at = { size = '7 kB' } }", &["7 kB is no value", "100 kB"]),
         ("verdict = 'within'", &["verdict"]),
+        ("value = '1 s'\ntolerance = '50 %'", &["tolerance", "because", "10 %, 20 %"]),
     ] {
         write(&place, check);
         let ended = place.bentpipe(&["experiments", "--folder", "e", "run", "one"]).ends().expect(2);
@@ -76,7 +77,7 @@ fn each_mistake_is_named() {
 #[test]
 fn a_run_leaves_a_report_that_loads_nothing() {
     let place = Place::new(users()[0]);
-    write(&place, "value = '1.5 s'\ntolerance = '50 %'");
+    write(&place, "value = '1.5 s'\ntolerance = '50 %'\nbecause = 'A test.'");
     place.bentpipe(&["experiments", "--folder", "e", "run", "all", "--out", "out"]).ends().expect(0);
     let html = place.read("out/one/report.html");
     for part in ["P-1", "figure-1", "published, P-1", "data", "## Validation"] {
