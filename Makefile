@@ -25,7 +25,7 @@ bench:
 	$(CARGO) bench --locked -p bentpipe-lab --bench gateway
 
 # A pair of gateway daemons between real kernels, with the numbers of docs/gateway.md: thousands of connections, a gigabyte,
-# a hundred deaths. Takes about five minutes.
+# 150 deaths. Takes about five minutes.
 bench-gateway:
 	$(CARGO) test --locked -p bentpipe --test gateway -- scale pushback --full
 
