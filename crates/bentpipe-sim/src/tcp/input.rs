@@ -64,7 +64,8 @@ impl Connection {
         let first = self.buffer.next();
         // Header prediction (Jacobson 1990): the two kinds of segments of a transfer one way. For them, what follows does what
         // `any_segment` would.
-        let ordinary = self.state == State::Established
+        let ordinary = self.predicts()
+            && matches!(self.state, State::Established | State::FinWait1)
             && segment.flags & !flag::PSH == flag::ACK
             && segment.sequence == self.peer_sequence.wrapping_add(first as u32)
             && segment.sack.is_none()
@@ -81,10 +82,11 @@ impl Connection {
     }
 
     /// Takes in the next data of a peer that is sent nothing; `false`: it is not that, and nothing was done.
-    #[inline]
+    #[inline(always)]
     fn next_data(&mut self, segment: &mut Segment, first: u64, length: u64, output: &mut Output<'_>) -> bool {
         let now = output.now;
-        let predicted = segment.acknowledgement == self.initial_sequence.wrapping_add(self.una as u32)
+        let predicted = self.state == State::Established
+            && segment.acknowledgement == self.initial_sequence.wrapping_add(self.una as u32)
             && first + length <= self.receive_window.edge()
             && self.board.is_empty()
             && self.timer.is_none()
@@ -118,6 +120,7 @@ impl Connection {
         self.learn_window(segment, first, acknowledged);
         self.process_acknowledgement(segment, acknowledged, AckFacts::default(), output);
         self.learn_timestamp(segment, first);
+        self.advance_close(output);
         self.transmit(output);
         self.tell_of_room();
         self.acknowledge_if_owed(output);
@@ -384,7 +387,7 @@ impl Connection {
     }
 
     /// The peer's window in a segment whose acknowledgement is not old; whether it changed, and nothing else.
-    #[inline]
+    #[inline(always)]
     fn learn_window(&mut self, segment: &Segment, first: u64, acknowledged: u64) -> bool {
         let window = u64::from(segment.window) << self.peer_shift;
         // RFC 9293 §3.10.7.4: a newer segment, or a larger window, sets the window.
@@ -401,7 +404,7 @@ impl Connection {
     }
 
     /// A segment with `length` bytes of data came.
-    #[inline]
+    #[inline(always)]
     fn count_data(&mut self, now: Instant, length: u64) {
         self.facts.segments_received += 1;
         self.acks.data(now, length, self.rto.rto());

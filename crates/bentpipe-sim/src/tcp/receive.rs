@@ -77,7 +77,7 @@ impl ReceiveBuffer {
     }
 
     /// A segment's data from `first` on, inside the window. `fin`: the peer's last.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, first: u64, payload: Payload, fin: bool) -> Arrival {
         if first == self.next && !fin && !self.has_holes() && !self.fin_reached {
             let advanced = payload.length() > 0;

@@ -129,7 +129,8 @@ impl Connection {
     /// [`Connection::process_acknowledgement`] would. `false`: it is another one, and nothing was done.
     #[inline]
     fn acknowledged_in_order(&mut self, segment: &Segment, acknowledged: u64, facts: AckFacts, now: Instant) -> bool {
-        let usual = acknowledged > self.una
+        let usual = self.predicts()
+            && acknowledged > self.una
             && self.sack
             && segment.sack.is_none()
             && self.repair == Repair::Open

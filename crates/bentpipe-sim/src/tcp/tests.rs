@@ -32,6 +32,8 @@ pub struct Pipe {
     pub received: u64,
     pub wrong: u64,
     pub reads: bool,
+    /// Whether both ends predict segments.
+    pub predicts: bool,
     /// Nothing arrives before; what was sent meanwhile arrives then, in order.
     pub hold: Instant,
 }
@@ -70,6 +72,7 @@ impl Pipe {
             received: 0,
             wrong: 0,
             reads: true,
+            predicts: true,
             hold: Instant::ZERO,
         };
         let mut datagrams = Outbox::default();
@@ -96,6 +99,7 @@ impl Pipe {
     pub fn with<T>(&mut self, end: usize, work: impl FnOnce(&mut Connection, &mut Output<'_>) -> T) -> T {
         let mut datagrams = Outbox::default();
         let connection = self.ends[end].as_mut().expect("the end exists");
+        connection.predicts = self.predicts;
         let result = work(connection, &mut Output { now: self.now, datagrams: &mut datagrams });
         self.collect(end, datagrams);
         result
