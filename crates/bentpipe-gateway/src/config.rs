@@ -144,7 +144,7 @@ impl GatewayConfig {
             grace: Duration::from_secs(3),
             answer: Duration::from_secs(127),
             pending: 1024,
-            connections: 16_384,
+            connections: SatelliteConfig::CONNECTIONS,
             loopback: false,
             compression: Compression::default(),
             memory: Memory::default(),
@@ -159,6 +159,8 @@ impl GatewayConfig {
 impl SatelliteConfig {
     /// How long streams outlive silence unless something else is asked for.
     pub const HOLD: Duration = Duration::from_secs(300);
+    /// Connections at once unless something else is asked for.
+    pub const CONNECTIONS: usize = 16_384;
 
     /// What a gateway at `side` of `link` should know of it: the rate of its sending direction at the start, the
     /// share of packets that its bit errors and its packet loss take there, and whether it must be set up.
@@ -178,6 +180,8 @@ impl SatelliteConfig {
             loss: loss(sending, link.mtu),
             dial_up: link.circuit.is_some(),
             hold: SatelliteConfig::HOLD,
+            connections: SatelliteConfig::CONNECTIONS,
+            memory: Memory::default().total,
         }
     }
 }

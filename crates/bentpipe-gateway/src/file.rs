@@ -66,6 +66,18 @@ pub struct GatewayFile {
     pub drain: Duration,
 }
 
+impl GatewayFile {
+    /// Takes from `new` what takes effect without a new start: the link's rates and the time for draining. Whether more than
+    /// that has changed.
+    pub fn reload(&mut self, new: &GatewayFile) -> bool {
+        self.gateway.satellite.rate = new.gateway.satellite.rate;
+        self.incoming = new.incoming;
+        self.drain = new.drain;
+        // Every field prints itself.
+        format!("{self:?}") != format!("{new:?}")
+    }
+}
+
 /// Which connections are captured: those that come in on one of the interfaces, from and to the given networks and ports,
 /// and match no exception.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -272,6 +284,7 @@ impl FileText {
         gateway.loopback = self.loopback.unwrap_or(gateway.loopback);
         gateway.memory.total = self.memory.total.unwrap_or(gateway.memory.total);
         gateway.memory.compression = self.memory.compression.unwrap_or(gateway.memory.compression);
+        (gateway.satellite.connections, gateway.satellite.memory) = (gateway.connections, gateway.memory.total);
         gateway.interactive = self.interactive.resolve().map_err(|problem| problem.under("interactive"))?;
         let proxy = |key: &str, text: &Option<String>| {
             text.as_deref().map(|text| address(key, text, &["127.0.0.1:1080", "[::1]:1080"])).transpose()
@@ -507,6 +520,25 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
         assert_eq!(capture.ports, [80..=80, 443..=443, 8000..=8100]);
         let networks: Vec<String> = capture.except_to.iter().map(Network::to_string).collect();
         assert_eq!(networks, ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7/32"]);
+    }
+
+    #[test]
+    fn a_reload_takes_both_rates_and_nothing_else() {
+        let text = |forward: &str, back: &str, rest: &str| {
+            let link = "mtu = \"1500 B\"\nforward = { rate = \"FORWARD\", one_way_delay = \"300 ms\" }\n\
+                        return = { rate = \"BACK\", one_way_delay = \"300 ms\" }\n";
+            let link = link.replace("FORWARD", forward).replace("BACK", back);
+            format!("key = \"k\"\npeer_key = \"abc\"\n{rest}[link]\n{link}")
+        };
+        let read = |text: String| GatewayFile::parse(Role::Hub, "h.toml", &text).unwrap();
+        let mut file = read(text("1 Mbit/s", "1 Mbit/s", "connections = 100\n"));
+        assert_eq!((file.gateway.satellite.connections, file.gateway.satellite.memory.bytes), (100, 256 << 20));
+        let rest_changed = file.reload(&read(text("10 Mbit/s", "2 Mbit/s", "connections = 100\ndrain = \"5 s\"\n")));
+        assert!(!rest_changed);
+        assert_eq!(file.gateway.satellite.rate, Some(BitRate::from_bps(10_000_000)));
+        assert_eq!((file.incoming, file.drain), (Some(BitRate::from_bps(2_000_000)), Duration::from_secs(5)));
+        assert!(file.reload(&read(text("3 Mbit/s", "2 Mbit/s", "connections = 99\n"))), "this needs a new start");
+        assert_eq!((file.gateway.satellite.rate, file.gateway.connections), (Some(BitRate::from_bps(3_000_000)), 100));
     }
 
     #[test]

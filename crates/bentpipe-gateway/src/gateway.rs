@@ -26,6 +26,8 @@ const REOPEN: Duration = Duration::from_secs(1);
 const ASK_BACK_EVERY: Duration = Duration::from_millis(200);
 /// How many at a time.
 const ASK_BACK_MAX: usize = 256;
+/// Packets of strangers that are worth a line in the log, and the time between two lines.
+const STRANGER_PACKETS: (u64, Duration) = (100, Duration::from_secs(60));
 /// Datagrams read before other work has its turn.
 const BATCH: usize = 64;
 /// Rounds of one poll; what is left waits for the next, which is due at once.
@@ -56,6 +58,7 @@ pub struct Gateway {
     pair: Pair,
     beside: Beside,
     new_rate: Option<Option<BitRate>>,
+    new_incoming: Option<Option<BitRate>>,
     ending: Ending,
     limited: bool,
     asks_back_from: Instant,
@@ -89,6 +92,8 @@ struct Pair {
     failing: bool,
     held_down: bool,
     strangers: u64,
+    stranger_packets: u64,
+    stranger_packets_told: Option<Instant>,
     told_addresses: bool,
     told_capture: bool,
 }
@@ -137,6 +142,7 @@ impl Gateway {
             pair: Pair::default(),
             beside: Beside::default(),
             new_rate: None,
+            new_incoming: None,
             ending: Ending::No,
             limited: false,
             asks_back_from: Instant::ZERO,
@@ -166,6 +172,12 @@ impl Gateway {
     /// The link's rate has changed; `None`: measure it. Takes effect at the next poll.
     pub fn set_rate(&mut self, rate: Option<BitRate>) {
         self.new_rate = Some(rate);
+        self.again = true;
+    }
+
+    /// The rate of the direction in which this gateway receives has changed; `None`: guessed. Takes effect at the next poll.
+    pub fn set_incoming(&mut self, rate: Option<BitRate>) {
+        self.new_incoming = Some(rate);
         self.again = true;
     }
 
@@ -567,6 +579,13 @@ impl Gateway {
             self.pair.strangers = statistics.strangers;
             self.shared.notices.say(Notice::Stranger(statistics.strangers));
         }
+        let (many, apart) = STRANGER_PACKETS;
+        let may_tell = self.pair.stranger_packets_told.is_none_or(|told| self.now >= told + apart);
+        if may_tell && statistics.stranger_packets >= self.pair.stranger_packets + many {
+            self.pair.stranger_packets = statistics.stranger_packets;
+            self.pair.stranger_packets_told = Some(self.now);
+            self.shared.notices.say(Notice::StrangerPackets(statistics.stranger_packets));
+        }
         if statistics.held_down != std::mem::replace(&mut self.pair.held_down, statistics.held_down) {
             let declared = BitRate::from_bps(statistics.declared_bps);
             let now = BitRate::from_bps(statistics.rate_bps);
@@ -619,6 +638,9 @@ impl Program for Gateway {
             self.shared.config.satellite.rate = rate;
             self.shared.policy = Policy::new(&self.shared.config.interactive, rate);
             self.satellite.set_rate(self.now, rate);
+        }
+        if let Some(rate) = self.new_incoming.take() {
+            self.satellite.set_incoming(self.now, rate);
         }
         self.satellite.wake(self.now);
         for round in 1.. {

@@ -60,6 +60,8 @@ pub enum Notice {
     },
     /// Somebody whose key is not known tried to connect; so many so far.
     Stranger(u64),
+    /// So many packets so far that are not the pair's; said at most once a minute, and for a hundred of them.
+    StrangerPackets(u64),
     /// The declared rate is too high for the link: the rate is held down.
     HeldDown {
         /// What was declared.
@@ -139,6 +141,9 @@ impl fmt::Display for Notice {
             Notice::Heard => f.write_str("the other gateway is heard again"),
             Notice::Lost { why, connections } => write!(f, "{why}; {connections} connections were reset"),
             Notice::Stranger(count) => write!(f, "refused a gateway with an unknown key ({count} so far)"),
+            Notice::StrangerPackets(count) => {
+                write!(f, "packets come in that are of no connection of the pair ({count} so far)")
+            }
             Notice::HeldDown { declared, now } => {
                 write!(f, "the link does not carry the declared {declared}: held down to {now}")
             }

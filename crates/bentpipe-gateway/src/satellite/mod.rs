@@ -7,7 +7,7 @@ pub mod quic;
 
 use bentpipe_link::framing::Framing;
 use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_link::units::{BitRate, DataSize};
 use std::net::SocketAddr;
 
 /// Which of the pair a gateway is.
@@ -40,6 +40,10 @@ pub struct SatelliteConfig {
     pub dial_up: bool,
     /// How long streams outlive silence of the other side.
     pub hold: Duration,
+    /// Connections that the other gateway may have relayed at once: as many streams, and some for those that end.
+    pub connections: usize,
+    /// Bytes that what has come may hold on this side, if the other gateway sends more than it was given credit for.
+    pub memory: DataSize,
 }
 
 /// One relayed connection on the satellite side; never reused within a [`Satellite`]'s life.
@@ -150,6 +154,11 @@ pub struct Statistics {
     pub forged: u64,
     /// Handshakes refused because of the key.
     pub strangers: u64,
+    /// Packets that belong to no connection: of an unknown version or connection, without sense, or calls that were not
+    /// taken up.
+    pub stranger_packets: u64,
+    /// Handshakes under way now, at a hub.
+    pub half_open: u64,
     /// Connections of the pair so far.
     pub connections: u64,
 }
@@ -191,6 +200,8 @@ pub trait Satellite: Send {
     fn round_trip_bytes(&self) -> u64;
     /// The link's rate has changed; `None`: measure it.
     fn set_rate(&mut self, now: Instant, rate: Option<BitRate>);
+    /// The rate of the direction in which this side receives has changed; `None`: guessed.
+    fn set_incoming(&mut self, _: Instant, _: Option<BitRate>) {}
     /// The share of the link, bits per second on the wire, that traffic beside the pair uses now; the pair leaves it free.
     fn set_beside(&mut self, now: Instant, rate: BitRate);
     /// Ends the connection in order.

@@ -2,11 +2,12 @@
 
 use crate::site::{Fate, Server};
 use crate::world::{CLIENT, FAR, NEAR, SERVER, World, noise};
-use bentpipe_gateway::satellite::{Class, Loss};
+use bentpipe_gateway::satellite::{Class, Loss, Statistics};
 use bentpipe_gateway::{Fail, Notice};
 use bentpipe_link::capture::Refusal;
 use bentpipe_link::socket::Program;
 use bentpipe_link::time::Instant;
+use bentpipe_link::units::BitRate;
 use proptest::prelude::*;
 
 const POLICIES: [(Fail, Refusal); 2] = [(Fail::Open, Refusal::Bypassed), (Fail::Closed, Refusal::Refused)];
@@ -207,6 +208,50 @@ fn ending_resets_what_is_open() {
     assert_eq!(world.sites[NEAR].fates[&pending], Fate::Refused(Refusal::Bypassed));
 }
 
+/// What the near gateway says once its satellite side has seen this.
+fn said(world: &mut World, change: impl FnOnce(&mut Statistics)) -> Vec<Notice> {
+    change(&mut world.pair.look().statistics);
+    // Something for the gateway to wake up for, which is said too.
+    world.pair.silence(false);
+    world.run_ms(10);
+    let mut notices = world.gateways[NEAR].take_notices();
+    notices.retain(|notice| *notice != Notice::Heard);
+    notices
+}
+
+#[test]
+fn what_the_satellite_side_sees_is_said_once() {
+    let mut world = World::new(|_| {});
+    world.run_ms(10);
+    world.gateways[NEAR].take_notices();
+    assert_eq!(said(&mut world, |_| {}), []);
+    let bps = BitRate::from_bps;
+    let held_down = |seen: &mut Statistics| {
+        (seen.held_down, seen.declared_bps, seen.rate_bps) = (true, 30_000_000, 9_500_000);
+    };
+    let expected = Notice::HeldDown { declared: bps(30_000_000), now: bps(9_500_000) };
+    assert_eq!(said(&mut world, held_down), [expected]);
+    assert_eq!(said(&mut world, |seen| seen.rate_bps = 9_600_000), []);
+    assert_eq!(said(&mut world, |seen| seen.held_down = false), [Notice::Released]);
+    assert_eq!(said(&mut world, |seen| seen.strangers = 2), [Notice::Stranger(2)]);
+    assert_eq!(said(&mut world, |_| {}), []);
+    assert_eq!(said(&mut world, |seen| seen.strangers = 3), [Notice::Stranger(3)]);
+}
+
+#[test]
+fn packets_of_strangers_are_said_seldom() {
+    let mut world = World::new(|_| {});
+    world.run_ms(10);
+    world.gateways[NEAR].take_notices();
+    assert_eq!(said(&mut world, |seen| seen.stranger_packets = 99), [], "a few are nothing");
+    assert_eq!(said(&mut world, |seen| seen.stranger_packets = 150), [Notice::StrangerPackets(150)]);
+    assert_eq!(said(&mut world, |seen| seen.stranger_packets = 100_000), [], "within a minute");
+    world.run_ms(60_000);
+    assert_eq!(said(&mut world, |_| {}), [Notice::StrangerPackets(100_000)]);
+    world.run_ms(60_000);
+    assert_eq!(said(&mut world, |_| {}), []);
+}
+
 /// A peer that opens a stream at the far gateway and says this on it.
 fn intrude(world: &mut World, bytes: &[u8], finish: bool) {
     let [mut peer, _] = world.pair.ends();
@@ -271,6 +316,82 @@ fn a_peer_that_oversteps_its_credit_loses_that_stream_alone() {
     assert!(world.sites[FAR].host_sees_reset(*world.sites[FAR].made.last().unwrap()));
     let data = noise(3, 50_000);
     assert!(world.transfer((FAR, server), (NEAR, client), &data) == data);
+}
+
+/// A far gateway that says this on the stream that the near one has opened last.
+fn answer(world: &mut World, bytes: &[u8]) {
+    let stream = world.pair.look().classes.last().unwrap().0;
+    let [_, mut peer] = world.pair.ends();
+    // The gateway may have refused the stream already.
+    let _ = peer.write(world.now, stream, bytes);
+    world.run_ms(700);
+}
+
+/// A whole frame, as a relay writes it, whatever may come before it.
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    let whole = |kind: u32, payload: Vec<u8>| {
+        let mut bytes = Vec::new();
+        let mut header = (payload.len() as u32) << 3 | kind;
+        while header >= 0x80 {
+            bytes.push(header as u8 | 0x80);
+            header >>= 7;
+        }
+        bytes.push(header as u8);
+        bytes.extend(payload);
+        bytes
+    };
+    let noise = |most| proptest::collection::vec(any::<u8>(), 1..most);
+    prop_oneof![
+        noise(300).prop_map(move |payload| whole(0, payload)),
+        (noise(300), 0_u8..64).prop_map(move |(payload, length)| whole(1, [vec![length], payload].concat())),
+        any::<u8>().prop_map(move |byte| whole(2, vec![byte])),
+        Just(whole(3, vec![])),
+        Just(whole(4, vec![1, 0, 0, 10, 1, 0, 2, 0, 80])),
+        (0_u8..8).prop_map(move |outcome| whole(5, vec![outcome])),
+        Just(whole(6, vec![])),
+        (0_u8..32, 0_u8..3).prop_map(move |(units, which)| whole(7, vec![units << 2 | which])),
+    ]
+}
+
+/// Frames in any order, one of them cut short.
+fn frames() -> impl Strategy<Value = Vec<u8>> {
+    (proptest::collection::vec(frame(), 1..12), any::<proptest::sample::Index>(), 0_usize..400).prop_map(
+        |(mut frames, which, cut)| {
+            let which = which.index(frames.len());
+            let length = frames[which].len();
+            frames[which].truncate(if cut == 0 { length } else { cut.min(length) });
+            frames.concat()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn no_frames_of_a_peer_make_a_far_gateway_panic(bytes in frames(), finish: bool) {
+        let mut world = World::new(|_| {});
+        let (client, server) = world.connect();
+        intrude(&mut world, &[&[0x4c, 1, 0, 0, 10, 1, 0, 2, 0, 80][..], &bytes].concat(), finish);
+        let data = noise(3, 5_000);
+        prop_assert!(world.transfer((FAR, server), (NEAR, client), &data) == data);
+        world.run_ms(200_000);
+    }
+
+    #[test]
+    fn nothing_that_a_peer_answers_makes_a_near_gateway_panic(
+        answered: bool, bytes in prop_oneof![frames(), proptest::collection::vec(any::<u8>(), 0..200)],
+    ) {
+        let mut world = World::new(|_| {});
+        let (client, server) = world.connect();
+        // The true server waits, or has answered: what comes stands for a reply, or follows it.
+        world.ask(if answered { Server::Accepts } else { Server::Waits });
+        world.run_ms(700);
+        answer(&mut world, &bytes);
+        let data = noise(3, 5_000);
+        prop_assert!(world.transfer((FAR, server), (NEAR, client), &data) == data);
+        world.run_ms(200_000);
+        prop_assert!(world.gateways[NEAR].figures().requests_pending == 0);
+    }
 }
 
 proptest! {

@@ -53,6 +53,9 @@ pub struct Channel {
     pub classes: Vec<(StreamId, Class)>,
     pub beside: Vec<BitRate>,
     pub rates: Vec<Option<BitRate>>,
+    pub incoming: Vec<Option<BitRate>>,
+    /// What both ends say they have seen.
+    pub statistics: Statistics,
     pub closed: bool,
 }
 
@@ -287,6 +290,10 @@ impl Satellite for MemorySatellite {
         self.channel().rates.push(rate);
     }
 
+    fn set_incoming(&mut self, _: Instant, rate: Option<BitRate>) {
+        self.channel().incoming.push(rate);
+    }
+
     fn set_beside(&mut self, _: Instant, rate: BitRate) {
         self.channel().beside.push(rate);
     }
@@ -296,6 +303,7 @@ impl Satellite for MemorySatellite {
     }
 
     fn statistics(&self) -> Statistics {
-        Statistics { link_bytes_sent: self.channel().ends[self.end].sent, ..Statistics::default() }
+        let channel = self.channel();
+        Statistics { link_bytes_sent: channel.ends[self.end].sent, ..channel.statistics }
     }
 }

@@ -177,8 +177,11 @@ fn a_new_rate_reaches_the_satellite_side() {
     let mut world = World::new(|_| {});
     let rate = Some(BitRate::from_bps(2_000_000));
     world.gateways[NEAR].set_rate(rate);
+    let incoming = Some(BitRate::from_bps(20_000_000));
+    world.gateways[NEAR].set_incoming(incoming);
     world.settle();
     assert_eq!(world.pair.look().rates, [rate]);
+    assert_eq!(world.pair.look().incoming, [incoming]);
     assert_eq!(world.gateways[NEAR].config().satellite.rate, rate);
 }
 

@@ -4,7 +4,7 @@ use crate::pair::Pair;
 use crate::site::{Fate, Server, Site};
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::satellite::{SatelliteConfig, Side};
-use bentpipe_gateway::{Gateway, GatewayConfig};
+use bentpipe_gateway::{Gateway, GatewayConfig, Memory};
 use bentpipe_link::capture::{Refusal, RequestId};
 use bentpipe_link::framing::Framing;
 use bentpipe_link::seed::{Seed, Stream, unit};
@@ -51,6 +51,8 @@ pub fn config(side: Side) -> GatewayConfig {
         loss: 0.0,
         dial_up: false,
         hold: SatelliteConfig::HOLD,
+        connections: SatelliteConfig::CONNECTIONS,
+        memory: Memory::default().total,
     });
     config.local_port = 4433;
     config

@@ -209,3 +209,43 @@ fn an_idle_pair_hardly_sends() {
     let sent = world.link_bytes().iter().sum::<u64>() - before;
     assert!(sent < 60 * 150, "{sent} bytes in an idle hour");
 }
+
+#[test]
+fn a_hub_with_nothing_to_send_notices_that_the_terminal_is_dead() {
+    let mut world = World::with(GEO, 1, Crypto::Model(7), |config| config.hold = Duration::from_secs(5));
+    world.connect();
+    let start = world.now;
+    // A connection that stays open and idle.
+    let id = world.terminal().open(start, Class::Bulk, 0);
+    world.run(start + seconds(600.0), |_| false);
+    assert!(world.lost(HUB).is_empty() && world.hub().flows.contains_key(&id), "alive");
+    let death = world.now;
+    world.terminal().frozen_until = death + seconds(10_000.0);
+    world.run(death + seconds(200.0), |world| !world.stations[HUB].satellite.is_connected());
+    let noticed = world.now.since(death).as_secs_f64();
+    println!("noticed after {noticed:.1} s");
+    assert_eq!(world.lost(HUB), [Loss::Silence]);
+    // Two minutes, the hold time, and the last of the questions.
+    assert!(noticed < 130.0, "{noticed}");
+}
+
+#[test]
+fn a_hub_asks_nothing_while_the_terminal_asks_and_on_a_circuit_never() {
+    for dial_up in [false, true] {
+        let mut world = World::with(GEO, 1, Crypto::Model(7), |config| config.dial_up = dial_up);
+        world.connect();
+        // The handshake's last packets are acknowledged late.
+        let until = world.now + seconds(30.0);
+        world.run(until, |_| false);
+        let (start, before) = (world.now, world.offered);
+        world.run(start + seconds(3600.0), |_| false);
+        let sent = [world.offered[HUB] - before[HUB], world.offered[TERMINAL] - before[TERMINAL]];
+        println!("in an hour {sent:?}");
+        if dial_up {
+            assert_eq!(sent, [0, 0]);
+        } else {
+            // A question a minute, an answer to each.
+            assert!(sent.iter().all(|bytes| (1_200..3_000).contains(bytes)), "{sent:?}");
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::GEO;
 use super::support::*;
-use bentpipe_gateway::satellite::quic::Crypto;
+use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::satellite::{Class, Satellite};
 use bentpipe_link::units::BitRate;
 
@@ -94,4 +94,31 @@ fn a_rate_declared_anew_counts_at_once() {
     let bits = (world.link_bytes()[0] - before) * 8;
     // What was on its way at the old rate has to arrive first.
     assert!((19_000_000..20_100_000).contains(&bits), "{bits}");
+}
+
+/// Bytes a second of 6 MB from the hub, when both sides are told of 1 Mbit/s at first and of 10 then, or of 10 from the
+/// start.
+fn told_of_ten(reload: bool) -> f64 {
+    let ten = Some(BitRate::from_bps(10_000_000));
+    let first = if reload { Some(BitRate::from_bps(1_000_000)) } else { ten };
+    let mut world = World::with(GEO, 1, Crypto::Model(7), |config| config.rate = first);
+    for side in [HUB, TERMINAL] {
+        let config = world.config_of(side).clone();
+        let satellite = QuicSatellite::with_incoming(world.now, config, first, Crypto::Model(7), side as u64);
+        world.stations[side].satellite = satellite.unwrap();
+    }
+    world.connect();
+    let now = world.now;
+    for station in world.stations.iter_mut().filter(|_| reload) {
+        station.satellite.set_rate(now, ten);
+        station.satellite.set_incoming(now, ten);
+    }
+    6e6 / world.fetch(1, 100, 6_000_000, 60.0)[0]
+}
+
+#[test]
+fn a_higher_rate_counts_for_windows_too() {
+    let (reloaded, started) = (told_of_ten(true), told_of_ten(false));
+    println!("reloaded {reloaded:.0} B/s, started {started:.0} B/s");
+    assert!(reloaded > 0.95 * started, "{reloaded} and {started}");
 }

@@ -4,7 +4,7 @@ use super::GEO;
 use super::support::*;
 use bentpipe_gateway::satellite::keys::{PairKeys, PrivateKey};
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite, SetupError};
-use bentpipe_gateway::satellite::{Event, Loss, Satellite};
+use bentpipe_gateway::satellite::{Class, Event, Loss, Satellite};
 
 fn key(seed: u8) -> PrivateKey {
     PrivateKey::from_seed([seed; 32]).unwrap()
@@ -61,32 +61,120 @@ fn strangers_are_refused_on_both_sides() {
     }
 }
 
+/// One more first flight of a terminal that never goes on.
+fn call(world: &mut World, caller: u32) {
+    let mut config = world.config_of(TERMINAL).clone();
+    config.rate = None;
+    let mut stranger = QuicSatellite::new(world.now, config, Crypto::Model(9), u64::from(caller)).unwrap();
+    stranger.wake(world.now);
+    let mut datagram = Vec::new();
+    while stranger.poll_transmit(world.now, &mut datagram).is_some() {
+        let from = std::net::SocketAddr::from(([10, 1, (caller >> 8) as u8, caller as u8], 1000));
+        world.hand(HUB, from, datagram.clone());
+    }
+}
+
+/// Runs for so long while a hundred strangers a second call; what the hub held of them at most.
+fn run_flooded(world: &mut World, callers: &mut u32, time: f64, done: impl Fn(&World) -> bool) -> u64 {
+    let (end, mut most) = (world.now + seconds(time), 0);
+    while world.now < end && !done(world) {
+        call(world, *callers);
+        *callers += 1;
+        most = most.max(world.hub().satellite.statistics().half_open);
+        let until = world.now + seconds(0.01);
+        world.run(until, |_| false);
+    }
+    most
+}
+
 #[test]
 fn a_flood_of_callers_opens_nothing_and_does_not_keep_the_pair_apart() {
     let mut world = World::new(GEO, 1);
     world.connect();
-    // First flights of terminals that never go on.
-    for caller in 0..300u32 {
-        let mut config = configs(&link_config(GEO))[TERMINAL].clone();
-        config.rate = None;
-        let mut stranger = QuicSatellite::new(world.now, config, Crypto::Model(9), u64::from(caller)).unwrap();
-        stranger.wake(world.now);
-        let mut datagram = Vec::new();
-        while stranger.poll_transmit(world.now, &mut datagram).is_some() {
-            let from = std::net::SocketAddr::from(([10, 1, (caller >> 8) as u8, caller as u8], 1000));
-            world.hand(HUB, from, datagram.clone());
-        }
-        let until = world.now + seconds(0.01);
-        world.run(until, |_| false);
-    }
+    let clean = world.fetch(1, 100, 500_000, 10.0)[0];
+    let mut callers = 0;
+    let mut most = run_flooded(&mut world, &mut callers, 3.0, |_| false);
     assert_eq!(world.hub().count(&Event::Connected), 1);
-    assert!(world.hub().events.iter().all(|(_, event)| !matches!(event, Event::Opened(_))));
-    assert_eq!(world.fetch(1, 100, 100_000, 10.0).len(), 1);
+    let opened = world.hub().events.iter().filter(|(_, event)| matches!(event, Event::Opened(_))).count();
+    assert_eq!(opened, 1, "the fetch before the flood");
+    // The pair's own fetch takes about as long as without the flood.
+    world.hub().answer = 500_000;
+    let start = world.now;
+    let id = world.terminal().open(start, Class::Bulk, 100);
+    let ended = |world: &World| world.stations[TERMINAL].flows[&id].ended;
+    most = most.max(run_flooded(&mut world, &mut callers, 10.0, |world| ended(world).is_some()));
+    let flooded = ended(&world).expect("within ten seconds").since(start).as_secs_f64();
+    println!("clean {clean:.3} s, flooded {flooded:.3} s");
+    assert!(flooded < 1.1 * clean, "{clean} and {flooded}");
     // And a restarted terminal gets in while callers keep calling.
     world.restart(TERMINAL);
-    let now = world.now;
-    world.run(now + seconds(10.0), |world| world.stations[TERMINAL].satellite.is_connected());
-    assert!(world.terminal().satellite.is_connected());
+    let connected = |world: &World| world.stations[TERMINAL].satellite.is_connected();
+    let start = world.now;
+    most = most.max(run_flooded(&mut world, &mut callers, 15.0, connected));
+    println!("back after {:.2} s; {callers} callers, {most} handshakes", world.now.since(start).as_secs_f64());
+    assert!(connected(&world));
+    assert!((1..=8).contains(&most), "{most} handshakes at once");
+    let strange = world.hub().satellite.statistics().stranger_packets;
+    assert!(strange > u64::from(callers) / 2, "{strange} of {callers}");
+    // Nothing of them is left when they have gone.
+    let until = world.now + seconds(60.0);
+    world.run(until, |_| false);
+    assert_eq!(world.hub().satellite.statistics().half_open, 0);
+}
+
+/// A packet as long as a first flight, of a version that nobody speaks (RFC 9000 §15), from one of many addresses.
+fn of_another_version(number: u32) -> (std::net::SocketAddr, Vec<u8>) {
+    let mut datagram = vec![0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8];
+    datagram.extend([number.to_be_bytes(), [7; 4]].concat());
+    datagram.extend([8, 1, 2, 3, 4, 5, 6, 7, 8]);
+    datagram.resize(1200, 0);
+    (std::net::SocketAddr::from(([10, 2, (number >> 8) as u8, number as u8], 1000)), datagram)
+}
+
+#[test]
+fn packets_of_strangers_do_not_starve_a_thin_link() {
+    let fetch = |flood: bool| {
+        let mut world = World::new(&GEO.replace("10 Mbit/s", "64 kbit/s"), 1);
+        world.connect();
+        world.hub().answer = 100_000;
+        let start = world.now;
+        let before = world.offered[HUB];
+        let id = world.terminal().open(start, Class::Bulk, 100);
+        let mut number = 0;
+        while world.stations[TERMINAL].flows[&id].ended.is_none() && world.now < start + seconds(60.0) {
+            if flood {
+                let (from, datagram) = of_another_version(number);
+                world.hand(HUB, from, datagram);
+                number += 1;
+            }
+            let until = world.now + seconds(1.0 / 268.0);
+            world.run(until, |_| false);
+        }
+        let flow = world.stations[TERMINAL].flows[&id];
+        assert_eq!((flow.read, flow.wrong), (100_000, 0));
+        assert!(world.stations.iter().all(|station| station.count(&Event::Silent) == 0));
+        let time = flow.ended.unwrap().since(start).as_secs_f64();
+        let sent = world.offered[HUB] - before;
+        // While the pair rests, strangers get their share and no more.
+        let (rest, begin) = (seconds(20.0), world.now);
+        let before = world.link_bytes()[HUB];
+        while flood && world.now < begin + rest {
+            let (from, datagram) = of_another_version(number);
+            world.hand(HUB, from, datagram);
+            number += 1;
+            let until = world.now + seconds(1.0 / 268.0);
+            world.run(until, |_| false);
+        }
+        let answered = world.link_bytes()[HUB] - before;
+        (time, sent, answered, number, world.hub().satellite.statistics().stranger_packets)
+    };
+    let (clean, clean_sent, ..) = fetch(false);
+    let (flooded, flooded_sent, answered, number, counted) = fetch(true);
+    println!("clean {clean:.2} s, {clean_sent} B; flooded {flooded:.2} s, {flooded_sent} B, then {answered} B in 20 s");
+    assert!(flooded < 1.08 * clean, "{clean} and {flooded}");
+    assert_eq!(counted, u64::from(number));
+    // A twentieth of 8000 B/s for 20 s, two seconds saved up.
+    assert!((4_000..=9_000).contains(&answered), "{answered}");
 }
 
 #[test]

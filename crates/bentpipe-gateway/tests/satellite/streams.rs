@@ -2,6 +2,7 @@
 
 use super::GEO;
 use super::support::*;
+use bentpipe_gateway::satellite::quic::Crypto;
 use bentpipe_gateway::satellite::{Class, Event, Satellite, StreamError, StreamId};
 
 fn world() -> World {
@@ -150,4 +151,18 @@ fn a_thousand_streams_are_kept_apart() {
     let times = world.fetch(1000, 500, 2000, 60.0);
     assert_eq!(times.len(), 1000);
     assert_eq!(world.hub().events.iter().filter(|(_, event)| matches!(event, Event::Opened(_))).count(), 1000);
+}
+
+#[test]
+fn as_many_streams_may_be_open_as_connections_and_some_more() {
+    for connections in [10, 9_000] {
+        let mut world = World::with(GEO, 1, Crypto::Model(7), |config| config.connections = connections);
+        world.connect();
+        for side in [HUB, TERMINAL] {
+            let satellite = &mut world.stations[side].satellite;
+            let open = std::iter::from_fn(|| satellite.open(Class::Control)).count();
+            // Those that end or are refused are beyond the limit of connections.
+            assert_eq!(open, connections + 1024, "side {side}");
+        }
+    }
 }

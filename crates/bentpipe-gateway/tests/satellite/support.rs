@@ -1,6 +1,7 @@
 //! Two satellite sides over a link, in virtual time, with programs that write and read streams.
 #![allow(dead_code)] // Each test file uses a part.
 
+use bentpipe_gateway::Memory;
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::satellite::{Class, Event, Loss, Read, Satellite, SatelliteConfig, Side, StreamId};
 use bentpipe_link::catalogue::LinkFile;
@@ -238,6 +239,8 @@ pub fn configs(link: &LinkConfig) -> [SatelliteConfig; 2] {
             loss: 0.0,
             dial_up: link.circuit.is_some(),
             hold: Duration::from_secs(300),
+            connections: SatelliteConfig::CONNECTIONS,
+            memory: Memory::default().total,
         }
     })
 }
@@ -278,6 +281,11 @@ impl World {
             configs,
             offered: [0; 2],
         }
+    }
+
+    /// What a side was told.
+    pub fn config_of(&self, side: usize) -> &SatelliteConfig {
+        &self.configs[side]
     }
 
     pub fn hub(&mut self) -> &mut Station {

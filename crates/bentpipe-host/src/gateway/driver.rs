@@ -145,6 +145,11 @@ impl GatewayDriver<Gateway> {
         self.with(move |gateway| gateway.set_rate(rate));
     }
 
+    /// The rate of the direction in which this gateway receives has changed; `None`: guessed.
+    pub fn set_incoming(&self, rate: Option<BitRate>) {
+        self.with(move |gateway| gateway.set_incoming(rate));
+    }
+
     /// Takes no new connections; done when the last has ended ([`GatewayDriver::wait_until_done`]).
     pub fn drain(&self) {
         self.with(Gateway::drain);

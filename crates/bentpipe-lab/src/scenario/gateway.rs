@@ -114,6 +114,7 @@ impl Pair {
         config.local_port = if side == 0 { HUB_PORT } else { 0 };
         (config.open, config.fail) = (self.settings.open, self.settings.fail);
         (config.compression, config.memory) = (self.settings.compression, self.settings.memory);
+        config.satellite.memory = config.memory.total;
         config
     }
 

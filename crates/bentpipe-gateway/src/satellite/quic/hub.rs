@@ -74,7 +74,7 @@ impl QuicSatellite {
     /// Somebody calls.
     pub(super) fn accept(&mut self, now: Instant, incoming: Incoming) {
         let Role::Hub(hub) = &self.role else {
-            self.endpoint.ignore(incoming);
+            self.ignore(incoming);
             return;
         };
         let mut server = hub.server.clone();
@@ -83,12 +83,12 @@ impl QuicSatellite {
         if under_way > HALF_OPEN_TRUSTED && incoming.may_retry() {
             match self.endpoint.retry(incoming, &mut answer) {
                 Ok(transmit) => self.reply(transmit.destination, answer),
-                Err(error) => self.endpoint.ignore(error.into_incoming()),
+                Err(error) => self.ignore(error.into_incoming()),
             }
             return;
         }
         if self.half_open.len() >= HALF_OPEN_MAX && !self.evict(now) {
-            self.endpoint.ignore(incoming);
+            self.ignore(incoming);
             return;
         }
         let gate = Arc::new(Gate::default());
@@ -107,6 +107,11 @@ impl QuicSatellite {
                 }
             }
         }
+    }
+
+    fn ignore(&mut self, incoming: Incoming) {
+        self.totals.stranger_packets += 1;
+        self.endpoint.ignore(incoming);
     }
 
     /// Makes room among the handshakes: one that is over, or else the oldest that has had its time.

@@ -18,6 +18,7 @@ mod pacer;
 mod peer;
 mod rate;
 mod settings;
+mod strangers;
 mod streams;
 mod tail;
 mod terminal;
@@ -34,7 +35,9 @@ use crypto::{Counters, Suite};
 use hub::Hub;
 use pacer::{Pacer, wire_bits};
 use peer::{Peer, Surroundings, loss};
-use quinn_proto::{Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointEvent, Event as QuicEvent, VarInt};
+use quinn_proto::{
+    Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointEvent, Event as QuicEvent, VarInt,
+};
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use rate::RateControl;
@@ -42,10 +45,9 @@ use settings::Sizes;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use strangers::Strangers;
 use terminal::Terminal;
 
-/// Answers to strangers that may wait for the link: more are not given.
-const REPLIES_MAX: usize = 16;
 /// Of its rate, the pair keeps this much whatever goes on beside it.
 const SHARE_MIN: u64 = 20;
 /// Loss below which nothing is sent twice.
@@ -87,7 +89,7 @@ pub struct QuicSatellite {
     beside: BitRate,
     /// Something waits for the link.
     blocked: bool,
-    replies: VecDeque<(SocketAddr, Vec<u8>)>,
+    strangers: Strangers,
     events: VecDeque<Event>,
     /// Ended on request; nothing is begun any more.
     closed: bool,
@@ -156,7 +158,7 @@ impl QuicSatellite {
             pacer,
             beside: BitRate::default(),
             blocked: false,
-            replies: VecDeque::new(),
+            strangers: Strangers::default(),
             events: VecDeque::new(),
             closed: false,
             totals: Statistics::default(),
@@ -228,6 +230,7 @@ impl QuicSatellite {
 
     fn on_connected(&mut self, now: Instant, peer: &mut Peer) {
         peer.set_established(now);
+        peer.connection.set_max_concurrent_streams(Dir::Bi, settings::window(settings::streams(&self.config)));
         self.totals.connections += 1;
         self.rate.start(now);
         if let Some(old) = self.current.take() {
@@ -312,9 +315,27 @@ impl QuicSatellite {
         }
     }
 
+    /// A packet that is not the pair's was answered.
     fn reply(&mut self, to: SocketAddr, bytes: Vec<u8>) {
-        if self.replies.len() < REPLIES_MAX {
-            self.replies.push_back((to, bytes));
+        self.totals.stranger_packets += 1;
+        self.strangers.push(to, bytes);
+    }
+
+    /// An answer to a stranger, if the pair leaves room for one.
+    fn transmit_reply(&mut self, now: Instant, into: &mut Vec<u8>) -> Option<SocketAddr> {
+        let (to, bytes) = self.strangers.take(now)?;
+        let bits = wire_bits(&self.config.framing, self.config.mtu, to, &bytes);
+        *into = bytes;
+        self.strangers.on_sent(now, bits, self.pacer.rate(), self.is_connected());
+        self.count_sent(now, bits);
+        Some(to)
+    }
+
+    /// Sizes anew, after a rate has changed, what may wait for each connection and on its way.
+    fn resize(&mut self) {
+        for peer in self.current.iter_mut().chain(&mut self.half_open) {
+            let sizes = Sizes::new(&self.config, self.incoming, peer.connection.remote_address());
+            peer.resize(&self.config, sizes);
         }
     }
 
@@ -360,7 +381,7 @@ impl Satellite for QuicSatellite {
         let mut answer = Vec::new();
         let (readable, authentic) = (self.counters.readable(), self.counters.authentic());
         match self.endpoint.handle(at, from, None, None, BytesMut::from(datagram), &mut answer) {
-            None => {}
+            None => self.totals.stranger_packets += 1,
             Some(DatagramEvent::Response(transmit)) => self.reply(transmit.destination, answer),
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
@@ -411,12 +432,6 @@ impl Satellite for QuicSatellite {
             return None;
         }
         self.blocked = false;
-        if let Some((to, bytes)) = self.replies.pop_front() {
-            let bits = wire_bits(&self.config.framing, self.config.mtu, to, &bytes);
-            *into = bytes;
-            self.count_sent(now, bits);
-            return Some(to);
-        }
         let sent = self.each(now, |satellite, peer| {
             let mut around = Surroundings {
                 config: &satellite.config,
@@ -433,6 +448,9 @@ impl Satellite for QuicSatellite {
         if let Some(to) = self.transmit_tail(now, into) {
             return Some(to);
         }
+        if let Some(to) = self.transmit_reply(now, into) {
+            return Some(to);
+        }
         self.pacer.rest();
         None
     }
@@ -443,7 +461,8 @@ impl Satellite for QuicSatellite {
         let link = self.blocked.then(|| self.pacer.next());
         let tail = self.current.as_ref().and_then(|peer| peer.tail.due(self.packet_time()));
         let tail = tail.map(|due| due.max(self.pacer.next()));
-        [peers, link, tail, self.role_wake()].into_iter().flatten().min()
+        let reply = self.strangers.due().map(|due| due.max(self.pacer.next()));
+        [peers, link, tail, reply, self.role_wake()].into_iter().flatten().min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {
@@ -514,6 +533,12 @@ impl Satellite for QuicSatellite {
         self.config.rate = rate;
         self.rate.set_declared(now, rate.map(|rate| rate.bps));
         self.apply_rate();
+        self.resize();
+    }
+
+    fn set_incoming(&mut self, _: Instant, rate: Option<BitRate>) {
+        self.incoming = rate;
+        self.resize();
     }
 
     fn set_beside(&mut self, _: Instant, rate: BitRate) {
@@ -546,6 +571,7 @@ impl Satellite for QuicSatellite {
             held_down: self.rate.is_held_down(),
             round_trip: round_trip.unwrap_or(self.config.round_trip),
             forged: self.counters.forged(),
+            half_open: self.half_open.len() as u64,
             ..self.totals
         }
     }

@@ -4,7 +4,7 @@ use super::clock::Clock;
 use super::controller::{Fate, Gate};
 use super::pacer::wire_bits;
 use super::rate::RateControl;
-use super::settings::{CIRCUIT_SET_UP, DATAGRAM_MIN, Sizes, ack_delay};
+use super::settings::{CIRCUIT_SET_UP, DATAGRAM_MIN, Sizes, ack_delay, send_window, window};
 use super::streams::Streams;
 use super::tail::Tail;
 use crate::satellite::{Event, Loss, SatelliteConfig, Side};
@@ -32,7 +32,8 @@ const SILENT_AFTER: Duration = Duration::from_secs(3);
 /// The other side is not given up before it was asked so often: after this side itself has slept, time alone proves
 /// nothing.
 const PROBES_BEFORE_LOSS: u32 = 3;
-/// A terminal that is not on a circuit asks this seldom whether the hub is still there.
+/// A terminal that is not on a circuit asks this seldom whether the hub is still there. A hub asks when it has missed two
+/// of these questions: it would not notice that the terminal is gone while it has nothing to send.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// And once when data has stopped coming on an open stream for so long: a receiver that waits for nothing of its own would
 /// not notice that the hub was started anew.
@@ -169,6 +170,14 @@ impl Peer {
         self.heard = now;
     }
 
+    /// The link's rates have changed. A stream's window stays as it was: the library cannot change it.
+    pub(super) fn resize(&mut self, config: &SatelliteConfig, sizes: Sizes) {
+        self.connection.set_receive_window(window(sizes.receive_window));
+        self.connection.set_send_window(send_window(config));
+        self.streams.set_read_ahead(&sizes);
+        self.sizes = sizes;
+    }
+
     pub(super) fn set_over(&mut self) {
         self.over = true;
     }
@@ -298,7 +307,10 @@ impl Peer {
     }
 
     fn keep_alive_due(&self, config: &SatelliteConfig) -> Option<Instant> {
-        let asks = self.is_connected() && !config.dial_up && config.side != Side::Hub && self.waiting_since.is_none();
+        let asks = self.is_connected() && !config.dial_up && self.waiting_since.is_none();
+        if config.side == Side::Hub {
+            return asks.then(|| self.heard.max(self.sent) + KEEP_ALIVE + KEEP_ALIVE);
+        }
         let paused = !self.streams.is_empty() && self.received > self.received_asked;
         asks.then(|| self.heard.max(self.sent) + if paused { KEEP_ALIVE_PAUSED } else { KEEP_ALIVE })
     }

@@ -13,10 +13,19 @@ use std::sync::Arc;
 pub(super) const DATAGRAM_MIN: u64 = 1200;
 /// Largest payload of UDP.
 const DATAGRAM_MAX: u64 = 65_527;
-/// Streams of one direction that may be open at a time.
-const STREAMS_MAX: u32 = 8192;
+/// Streams that the other side may open beyond the relay's connections: those that are refused, and those that have ended
+/// but not arrived.
+const STREAMS_SPARE: usize = 1024;
+/// Streams that a caller who has not proved its key may have: each takes room (quinn-proto `state.rs`).
+const STREAMS_FIRST: u64 = 2048;
+/// Of the memory, what has come may fill one part in the library and what is read ahead the rest.
+const READ_AHEAD_PART: u64 = 4;
+/// Slow readers whose windows fill the library's part.
+const SLOW_READERS: u64 = 8;
 /// What a datagram of stream data spends on header, tag and frame: 1 + 4 + 3, 16, 1 + 4 + 5 + 2.
 pub(super) const OVERHEAD: u64 = 36;
+/// Loss that a window that is larger than the rate asks for is prepared for.
+const LOSS_BORNE: f64 = 0.02;
 /// Lost packets in a stream's window that the library can bear, with a margin for their scatter.
 const LOST_MAX: u64 = 400;
 /// The longest set-up of a circuit that is no failure: that of Inmarsat Mini-M takes 50.73 s (`links/inmarsat-mini-m.toml`).
@@ -31,8 +40,15 @@ pub(super) struct Sizes {
     pub(super) datagram: u64,
     /// Bytes of stream data to give the library for one datagram; fewer than fit where shorter packets carry more.
     pub(super) payload: u64,
-    /// Bytes a stream may have on its way or read ahead, out of order, each.
+    /// Bytes a stream may have on its way. Fixed when a connection begins, so sized for any rate that the memory suffices
+    /// for.
     pub(super) stream_window: u64,
+    /// Bytes all streams together may have on their way or in the library.
+    pub(super) receive_window: u64,
+    /// Bytes that a stream may read ahead, out of order.
+    pub(super) read_ahead: u64,
+    /// All streams together.
+    pub(super) read_ahead_total: u64,
     /// From a handshake datagram to its answer, on a link that carries nothing else.
     pub(super) first_round_trip: Duration,
 }
@@ -45,21 +61,23 @@ impl Sizes {
         let round_trip_bytes = round_trip_bytes(config, incoming);
         // While a reader rests, the window's worth waits in the library, in two pieces a lost packet, of which it bears
         // 1024 (quinn-proto `assembler.rs`, `MAX_CHUNKS`).
-        let bearable = ((LOST_MAX * fits) as f64 / config.loss.max(1e-3)) as u64;
-        let bearable = bearable.min(64 << 20);
+        let bearable = |loss: f64| ((LOST_MAX * fits) as f64 / config.loss.max(loss)) as u64;
+        // One round trip, an eighth between credits (quinn-proto `recv.rs`), and as much again for lost ones. Everything is
+        // read at once, so losses hold no credit back.
+        let most = bearable(1e-3).clamp(256 << 10, 64 << 20);
+        let read_ahead = (round_trip_bytes / 2 * 3).clamp(256 << 10, most);
+        let memory = config.memory.bytes;
+        let read_ahead_total = memory / READ_AHEAD_PART;
+        let receive_window = (memory - read_ahead_total).max(2 * read_ahead);
         Sizes {
             datagram,
             payload: best_payload(fits, header, config.loss, config.mtu),
-            // One round trip, an eighth between credits (quinn-proto `recv.rs`), and as much again for lost ones. Everything
-            // is read at once, so losses hold no credit back.
-            stream_window: (round_trip_bytes / 2 * 3).clamp(256 << 10, bearable.max(256 << 10)),
+            stream_window: (receive_window / SLOW_READERS).min(bearable(LOSS_BORNE)).max(read_ahead),
+            receive_window,
+            read_ahead,
+            read_ahead_total,
             first_round_trip: first_round_trip(config, incoming),
         }
-    }
-
-    /// All streams together: several slow readers do not stall the others.
-    pub(super) fn receive_window(&self) -> u64 {
-        (8 * self.stream_window).min((256 << 20).max(2 * self.stream_window))
     }
 }
 
@@ -89,16 +107,14 @@ fn best_payload(fits: u64, header: u64, loss: f64, mtu: u64) -> u64 {
 pub(super) fn transport(config: &SatelliteConfig, sizes: &Sizes, gate: &Arc<Gate>) -> TransportConfig {
     let mut transport = TransportConfig::default();
     let rate = config.rate.unwrap_or(INCOMING_GUESS);
-    let round_trip = config.round_trip.max(Duration::from_millis(1));
-    let window = |bytes: u64| VarInt::from_u64(bytes).unwrap_or(VarInt::MAX);
     transport
-        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
+        .max_concurrent_bidi_streams(window(streams(config).min(STREAMS_FIRST)))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .max_idle_timeout(None)
         .keep_alive_interval(None)
         .stream_receive_window(window(sizes.stream_window))
-        .receive_window(window(sizes.receive_window()))
-        .send_window(8 * rate.bytes_in(round_trip) + (64 << 20))
+        .receive_window(window(sizes.receive_window))
+        .send_window(send_window(config))
         .initial_mtu(sizes.datagram as u16)
         .min_mtu(DATAGRAM_MIN as u16)
         .mtu_discovery_config(None)
@@ -109,6 +125,23 @@ pub(super) fn transport(config: &SatelliteConfig, sizes: &Sizes, gate: &Arc<Gate
         .congestion_controller_factory(Arc::new(GateFactory(Arc::clone(gate))))
         .ack_frequency_config(Some(ack_frequency(config, rate)));
     transport
+}
+
+/// A number as the library takes it.
+pub(super) fn window(count: u64) -> VarInt {
+    VarInt::from_u64(count).unwrap_or(VarInt::MAX)
+}
+
+/// Streams that the other gateway may have open.
+pub(super) fn streams(config: &SatelliteConfig) -> u64 {
+    config.connections.saturating_add(STREAMS_SPARE) as u64
+}
+
+/// Bytes that the library keeps until they have arrived: the round trips of a packet that is lost again and again.
+pub(super) fn send_window(config: &SatelliteConfig) -> u64 {
+    let rate = config.rate.unwrap_or(INCOMING_GUESS);
+    let round_trip = config.round_trip.max(Duration::from_millis(1));
+    (8 * rate.bytes_in(round_trip)).max(config.memory.bytes / READ_AHEAD_PART)
 }
 
 /// Before the first measurement, without a circuit's set-up: a packet each way, at the rates that are known.

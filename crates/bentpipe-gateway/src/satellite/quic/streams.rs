@@ -19,8 +19,6 @@ use std::collections::{BTreeMap, VecDeque};
 const NUMBER_BITS: u32 = 40;
 /// [`Class`]es.
 const CLASSES: usize = 3;
-/// Read ahead for all streams together, beyond what is in order and read soon.
-const READ_AHEAD_TOTAL: usize = 64 << 20;
 /// Every stream may read ahead this much, however many there are.
 const READ_AHEAD_MIN: usize = 64 << 10;
 
@@ -46,6 +44,7 @@ pub(super) struct Streams {
     /// Bytes that may wait here in all; shared by the streams of a class.
     room: usize,
     read_ahead: usize,
+    read_ahead_total: usize,
     /// Bytes given to the library, ever.
     written: u64,
 }
@@ -109,9 +108,11 @@ impl Streams {
             short: sizes.payload + OVERHEAD < sizes.datagram,
             turn: sizes.payload,
             room: 0,
-            read_ahead: sizes.stream_window as usize,
+            read_ahead: 0,
+            read_ahead_total: 0,
             written: 0,
         };
+        streams.set_read_ahead(sizes);
         streams.set_rate(rate);
         streams
     }
@@ -125,6 +126,12 @@ impl Streams {
         // Larger pieces cost the library less; 4 ms are not noticed. But it would fill its packets with them.
         let large = u64::try_from(bytes(4)).unwrap_or(u64::MAX).clamp(self.payload, 16 << 10);
         self.turn = if self.short { self.payload } else { large };
+    }
+
+    /// How much may be read ahead.
+    pub(super) fn set_read_ahead(&mut self, sizes: &Sizes) {
+        self.read_ahead = sizes.read_ahead as usize;
+        self.read_ahead_total = sizes.read_ahead_total as usize;
     }
 
     fn id(&self, id: quinn_proto::StreamId) -> StreamId {
@@ -418,7 +425,7 @@ impl Streams {
 
     /// How far one stream may read ahead.
     fn read_ahead(&self) -> usize {
-        let share = READ_AHEAD_TOTAL.max(self.read_ahead) / self.streams.len().max(1);
+        let share = self.read_ahead_total.max(self.read_ahead) / self.streams.len().max(1);
         self.read_ahead.min(share.max(READ_AHEAD_MIN))
     }
 

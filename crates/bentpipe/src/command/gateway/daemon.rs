@@ -107,19 +107,21 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
             draining = Some(Instant::now() + limit);
         }
         if reload.swap(false, Ordering::Relaxed) {
-            match changed(path, role, &file) {
-                Ok((new, rest_changed)) => {
-                    let rate = new.gateway.satellite.rate;
+            match read(path, role) {
+                Ok(new) => {
+                    let rest_changed = file.reload(&new);
+                    let rate = file.gateway.satellite.rate;
                     driver.set_rate(rate);
+                    driver.set_incoming(file.incoming);
                     let said = rate.map_or("measured".to_owned(), |rate| rate.to_string());
-                    log.line(Level::INFO, &format!("read {} again: link rate {said}", path.display()));
+                    let incoming = file.incoming.map_or("a guess".to_owned(), |rate| rate.to_string());
+                    let name = path.display();
+                    log.line(Level::INFO, &format!("read {name} again: link rate {said}, incoming {incoming}"));
                     if rest_changed {
                         log.line(Level::WARN, "what else has changed in the file takes effect with the next start");
                     }
-                    file.gateway.satellite.rate = rate;
-                    file.drain = new.drain;
                 }
-                Err(error) => log.line(Level::ERROR, &format!("keeping what was read before: {error:#}")),
+                Err(error) => log.line(Level::ERROR, &format!("keeping what was read before: {error}")),
             }
         }
     }
@@ -136,17 +138,6 @@ fn read(path: &Path, role: Role) -> Result<GatewayFile, BadInput> {
     let mut file = GatewayFile::parse(role, &name, &text)?;
     file.key = path.parent().unwrap_or(Path::new("")).join(&file.key);
     Ok(file)
-}
-
-/// The file as it is now, and whether more has changed than takes effect at once.
-fn changed(path: &Path, role: Role, before: &GatewayFile) -> anyhow::Result<(GatewayFile, bool)> {
-    let new = read(path, role)?;
-    let mut comparable = new.clone();
-    comparable.gateway.satellite.rate = before.gateway.satellite.rate;
-    comparable.drain = before.drain;
-    // Every field prints itself.
-    let rest_changed = format!("{comparable:?}") != format!("{before:?}");
-    Ok((new, rest_changed))
 }
 
 fn capture_options(file: &GatewayFile) -> CaptureOptions {

@@ -114,6 +114,7 @@ impl Collector for Seen {
             ("link_delivered", "Bytes of streams known to have arrived", bytes(), s.delivered_bytes),
             ("link_packets_forged", "Packets that failed the cryptographic check", None, s.forged),
             ("strangers", "Handshakes refused because of the key", None, s.strangers),
+            ("stranger_packets", "Packets that belong to no connection of the pair", None, s.stranger_packets),
             ("pair_connections", "Connections of the pair so far", None, s.connections),
         ];
         for (name, help, unit, value) in counters {
@@ -127,6 +128,7 @@ impl Collector for Seen {
             ("memory", "Bytes that wait in the relay", bytes(), f.memory_held as f64),
             ("connected", "1 while the pair is connected", None, truth(f.connected)),
             ("silent", "1 while the other gateway is silent though something is expected", None, truth(f.silent)),
+            ("handshakes", "Handshakes under way, at a hub", None, s.half_open as f64),
             ("rate_bits_per_second", "Rate at which packets are sent", None, s.rate_bps as f64),
             ("rate_declared_bits_per_second", "Rate that was declared; 0: none", None, s.declared_bps as f64),
             ("rate_held_down", "1 while the declared rate is too high for the link", None, truth(s.held_down)),
