@@ -7,9 +7,10 @@ use super::resolver::Resolver;
 use super::rights::Rights;
 use super::syn::{self, Syn};
 use crate::namespace::{read_sysctl, write_sysctl};
+use crate::netlink::index_of;
 use crate::sockets::{SocketsView, bytes_unacknowledged, error_of, new_socket, prepare_for_relay};
 use bentpipe_gateway::file::CaptureRules;
-use bentpipe_link::capture::{Bypassed, Capture, Refusal, Request, RequestId};
+use bentpipe_link::capture::{Bypassed, Capture, Named, Refusal, Request, RequestId};
 use bentpipe_link::socket::{Connection, SocketError, SocketId, Sockets};
 use bentpipe_link::time::{Duration, Instant};
 use rustix::event::epoll;
@@ -28,8 +29,10 @@ pub struct CaptureOptions {
     pub closed: bool,
     /// Connections are made in their clients' names.
     pub keep_addresses: bool,
-    /// Where the program's listeners and its UDP socket are bound, by port; else to all addresses.
-    pub bind: Vec<SocketAddr>,
+    /// Where the program's UDP socket is bound; `None`: to all addresses.
+    pub pair: Option<SocketAddr>,
+    /// Where the program's listeners are bound, by port; others to all addresses.
+    pub listeners: Vec<SocketAddr>,
     /// Requests that may be held at once; further ones are lost, and their clients ask again.
     pub held_max: usize,
     /// Requests a second that are looked at; the rest are lost.
@@ -42,7 +45,8 @@ impl Default for CaptureOptions {
             rules: None,
             closed: false,
             keep_addresses: true,
-            bind: Vec::new(),
+            pair: None,
+            listeners: Vec::new(),
             held_max: 4096,
             rate_max: 2000,
         }
@@ -55,6 +59,8 @@ pub(crate) struct CaptureSite {
     /// The kernel has IPv6.
     pub(crate) ipv6: bool,
     network: Option<Network>,
+    /// What is given back at the end.
+    early_demux: Option<EarlyDemux>,
     held: BTreeMap<Ends, Held>,
     by_request: BTreeMap<RequestId, Ends>,
     relayed: BTreeMap<Ends, SocketId>,
@@ -109,6 +115,7 @@ enum State {
 struct Lookup {
     /// Addresses to try, the next last; `None`: not known yet.
     addresses: Option<Vec<SocketAddr>>,
+    may_connect: fn(IpAddr) -> bool,
     traffic_class: u8,
     until: Instant,
 }
@@ -159,12 +166,21 @@ impl CaptureSite {
                 None
             }
         };
-        if network.is_some()
-            && let Err(error) = stop_early_demux()
-        {
+        let early_demux = match network.as_ref().map(|_| stop_early_demux()) {
+            Some(Ok(stopped)) => stopped,
+            Some(Err(error)) => {
+                remarks.push_back(format!(
+                    "the sysctl {EARLY_DEMUX} stays on ({error}): a client that passes by and uses a port again within a \
+                     minute may be heard late"
+                ));
+                None
+            }
+            None => None,
+        };
+        for name in options.rules.iter().flat_map(|rules| &rules.interfaces).filter(|name| index_of(name).is_err()) {
             remarks.push_back(format!(
-                "the sysctl {EARLY_DEMUX} stays on ({error}): a client that passes by and uses a port again within a minute \
-                 may be heard late"
+                "there is no interface {name:?}: nothing is captured there until there is one; there are: {}",
+                interfaces().join(", ")
             ));
         }
         let resolver = Resolver::start()?;
@@ -183,6 +199,7 @@ impl CaptureSite {
             options,
             ipv6,
             network,
+            early_demux,
             held: BTreeMap::new(),
             by_request: BTreeMap::new(),
             relayed: BTreeMap::new(),
@@ -201,17 +218,28 @@ impl CaptureSite {
         })
     }
 
-    /// Where a socket of the program with this port is bound.
-    pub(crate) fn address(&self, port: u16) -> SocketAddr {
-        let asked = self.options.bind.iter().find(|address| port != 0 && address.port() == port).map(SocketAddr::ip);
-        let address = match (self.ipv6, asked) {
-            (true, None) => Ipv6Addr::UNSPECIFIED.into(),
-            (true, Some(IpAddr::V4(v4))) if !v4.is_unspecified() => v4.to_ipv6_mapped().into(),
-            (true, Some(IpAddr::V4(_))) => Ipv6Addr::UNSPECIFIED.into(),
-            (false, None) => Ipv4Addr::UNSPECIFIED.into(),
-            (_, Some(other)) => other,
-        };
-        SocketAddr::new(address, port)
+    /// Where a listener of the program with this port is bound.
+    pub(crate) fn listener_address(&self, port: u16) -> SocketAddr {
+        let asked = self.options.listeners.iter().find(|address| address.port() == port);
+        asked.copied().unwrap_or_else(|| self.any(port))
+    }
+
+    /// Where its UDP socket with this port is bound. One socket sends to either family, so that an IPv4 address is a mapped
+    /// one (RFC 4291 §2.5.5.2); so is "all of IPv4".
+    pub(crate) fn pair_address(&self, port: u16) -> SocketAddr {
+        match self.options.pair.map(|asked| asked.ip()) {
+            None => self.any(port),
+            Some(IpAddr::V4(v4)) if self.ipv6 => SocketAddr::from((v4.to_ipv6_mapped(), port)),
+            // The default, where the kernel has no IPv6.
+            Some(IpAddr::V6(v6)) if v6.is_unspecified() => self.any(port),
+            Some(asked) => SocketAddr::new(asked, port),
+        }
+    }
+
+    /// All addresses of this host.
+    fn any(&self, port: u16) -> SocketAddr {
+        let any = if self.ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { IpAddr::from(Ipv4Addr::UNSPECIFIED) };
+        SocketAddr::new(any, port)
     }
 
     /// Prepares the UDP socket of the pair for bursts.
@@ -408,11 +436,41 @@ const EARLY_DEMUX: &str = "net.ipv4.tcp_early_demux";
 /// Before it routes a packet, the kernel looks for a connection with the packet's addresses and ports, IPv6 too, and then
 /// drops the packet instead of forwarding it (`ip_forward`: a packet that has a socket). What is left of a relayed
 /// connection for a minute (TIME-WAIT), whoever made it, would stop a client that uses its port again and passes by.
-fn stop_early_demux() -> io::Result<()> {
-    match read_sysctl(EARLY_DEMUX)?.as_str() {
-        "0" => Ok(()),
-        _ => write_sysctl(EARLY_DEMUX, "0"),
+fn stop_early_demux() -> io::Result<Option<EarlyDemux>> {
+    match read_sysctl(EARLY_DEMUX)? {
+        before if before == "0" => Ok(None),
+        before => write_sysctl(EARLY_DEMUX, "0").map(|()| Some(EarlyDemux { before })),
     }
+}
+
+/// Gives the setting back at its end.
+struct EarlyDemux {
+    before: String,
+}
+
+impl Drop for EarlyDemux {
+    fn drop(&mut self) {
+        // In the namespace where it was stopped: this thread's.
+        let _ = write_sysctl(EARLY_DEMUX, &self.before);
+    }
+}
+
+/// The names of this namespace's network devices.
+fn interfaces() -> Vec<String> {
+    let mut names = Vec::new();
+    // SAFETY: the list ends with an entry whose index is 0, every other entry has a C string, and it is freed once.
+    unsafe {
+        let list = libc::if_nameindex();
+        let mut entry = list;
+        while !entry.is_null() && (*entry).if_index != 0 {
+            names.push(std::ffi::CStr::from_ptr((*entry).if_name).to_string_lossy().into_owned());
+            entry = entry.add(1);
+        }
+        if !list.is_null() {
+            libc::if_freenameindex(list);
+        }
+    }
+    names
 }
 
 fn explain(what: &str, error: io::Error) -> io::Error {
@@ -528,8 +586,10 @@ impl SocketsView<'_> {
             match answer.addresses {
                 Ok(mut addresses) if !addresses.is_empty() => {
                     addresses.reverse();
+                    addresses.retain(|address| (lookup.may_connect)(address.ip()));
                     lookup.addresses = Some(addresses);
-                    self.try_next_address(answer.socket, SocketError::Unreachable);
+                    // The outcome where none is left.
+                    self.try_next_address(answer.socket, SocketError::Denied);
                 }
                 _ => self.end_lookup(answer.socket, Some(SocketError::Other(libc::ENOENT))),
             }
@@ -596,6 +656,13 @@ impl SocketsView<'_> {
         let Some(site) = &mut self.own.site else { return };
         if site.check_rules <= now {
             site.check_rules = now + RULES_INTERVAL;
+            // Another gateway of this machine may have given it back at its end.
+            if site.network.is_some()
+                && let Ok(Some(stopped)) = stop_early_demux()
+            {
+                // Given back once, at the end.
+                std::mem::forget(site.early_demux.replace(stopped));
+            }
             if let Some(network) = &mut site.network
                 && network.firewall.as_mut().is_none_or(Firewall::is_gone)
             {
@@ -764,15 +831,16 @@ impl Capture for SocketsView<'_> {
         Ok(id)
     }
 
-    fn connect_to_name(&mut self, name: &str, port: u16, traffic_class: u8) -> Result<SocketId, SocketError> {
+    fn connect_to_name(&mut self, server: Named<'_>) -> Result<SocketId, SocketError> {
+        let Named { name, port, traffic_class, client, may_connect } = server;
         let id = self.reserve();
         let Some(site) = &mut self.own.site else { return Err(SocketError::Denied) };
-        if !site.resolver.ask(id, name, port) {
+        if !site.resolver.ask(client, id, name, port) {
             self.close(id);
             return Err(SocketError::Other(libc::EAGAIN));
         }
         let until = Instant { ns: u64::MAX };
-        site.lookups.insert(id, Lookup { addresses: None, traffic_class, until });
+        site.lookups.insert(id, Lookup { addresses: None, may_connect, traffic_class, until });
         Ok(id)
     }
 
@@ -801,15 +869,19 @@ impl Capture for SocketsView<'_> {
         self.kernel(socket).map_or(0, |kernel| bytes_unacknowledged(kernel.as_fd()))
     }
 
-    fn bypassed(&mut self) -> Bypassed {
+    fn bypassed(&mut self, peer: Option<IpAddr>) -> Bypassed {
         let now = self.clock.now();
         let Some(site) = &mut self.own.site else { return Bypassed::default() };
         if site.bypassed_read.is_none_or(|at| at + COUNTER_INTERVAL <= now) {
             site.bypassed_read = Some(now);
-            if let Some(network) = &mut site.network
-                && let Ok(seen) = network.counter.read()
-            {
-                site.bypassed = seen;
+            if let Some(network) = &mut site.network {
+                if let (Some(firewall), Some(peer)) = (&mut network.firewall, peer) {
+                    // Where the way is lost for a moment, the last one counts.
+                    let _ = firewall.count_towards(peer);
+                }
+                if let Ok(seen) = network.counter.read() {
+                    site.bypassed = seen;
+                }
             }
         }
         site.bypassed

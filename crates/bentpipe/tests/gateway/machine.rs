@@ -1,6 +1,6 @@
 //! What a gateway does with its machine, and what the machine does to it: rights, rules, logs, signals.
 
-use super::row::{CLIENT, Daemon, Row, SERVER, SOCKS, WAIT, bentpipe, every_byte_both_ways, until};
+use super::row::{CLIENT, CONNECT, Daemon, Row, SERVER, SOCKS, WAIT, bentpipe, every_byte_both_ways, until};
 use bentpipe_host::gateway::rights::lend;
 use std::ffi::CString;
 use std::fs::File;
@@ -195,6 +195,22 @@ fn names(row: &Row, hub: &mut Daemon) {
     server.join().unwrap();
     let unknown = curl("nobody.invalid");
     assert!(unknown.contains("(97)"), "{unknown}");
+    loopback_by_name(row);
+}
+
+/// `loopback = false` holds for names too, whatever they are looked up as: a service of the hub alone is not reached.
+fn loopback_by_name(row: &Row) {
+    let listener = row.sites[2].run(|| TcpListener::bind("127.0.0.1:8099")).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    for name in ["localhost", "127.0.0.1", "127.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"] {
+        for way in [format!("--socks5-hostname {SOCKS}"), format!("--proxytunnel --proxy http://{CONNECT}")] {
+            let asked = format!("curl --globoff --silent --show-error --max-time 20 {way} http://{name}:8099/ 2>&1");
+            let said = row.shell(0, &asked);
+            // SOCKS5: not allowed by the ruleset (RFC 1928 §6).
+            assert!(said.contains("(2)") || said.contains("403"), "{name}: {said}");
+        }
+    }
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
 /// Many signals: reloads change nothing for connections, a second SIGTERM ends it at once, and the rules are gone.
