@@ -78,8 +78,8 @@ pub struct GatewayConfig {
     pub open: Open,
     /// What becomes of requests while the other gateway cannot be reached.
     pub fail: Fail,
-    /// Silence of the other gateway that new requests wait out before [`GatewayConfig::fail`] applies to them; the same
-    /// time is given to the first connection of the pair. On a dial-up link there is no such limit.
+    /// How long new requests wait, once the other gateway is found silent, before [`GatewayConfig::fail`] applies to them;
+    /// the same time is given to the first connection of the pair. On a dial-up link there is no such limit.
     pub grace: Duration,
     /// How long a request may wait for the far side's answer. Default: what Linux gives a connection attempt, 127 s
     /// (`tcp_syn_retries` = 6), so that a set-up of 50 s is no failure.

@@ -22,7 +22,7 @@ use bentpipe_link::problem::{KeyProblem, Problem, read, syntax_problem};
 use bentpipe_link::time::Duration;
 use bentpipe_link::units::{BitRate, DataSize};
 use serde::Deserialize;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use toml::{Table, Value};
@@ -227,7 +227,11 @@ impl FileText {
         let port = if role == Role::Hub { PORT } else { 0 };
         let listen = match &self.listen {
             Some(listen) => address("listen", listen, &["0.0.0.0:4433", "[::]:4433"])?,
-            None => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
+            // Of the hub's family; a hub listens with both.
+            None => match side {
+                Side::Terminal(SocketAddr::V4(_)) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
+                Side::Terminal(SocketAddr::V6(_)) | Side::Hub => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port),
+            },
         };
         if let Side::Terminal(hub) = side
             && hub.is_ipv4() != listen.is_ipv4()
@@ -518,6 +522,9 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
         assert_eq!(file.gateway.interactive.bulk_dscp, [8]);
         let capture = file.capture.unwrap();
         assert_eq!(capture.ports, [80..=80, 443..=443, 8000..=8100]);
+        let six = TERMINAL.replace("203.0.113.5:4433", "[2001:db8::5]:4433");
+        let six = GatewayFile::parse(Role::Terminal, "t.toml", &six).unwrap();
+        assert_eq!(six.listen.to_string(), "[::]:0");
         let networks: Vec<String> = capture.except_to.iter().map(Network::to_string).collect();
         assert_eq!(networks, ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7/32"]);
     }
@@ -545,7 +552,7 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
     fn a_hub_needs_little() {
         let text = "key = \"k\"\npeer_key = \"abc\"\nrate = \"measured\"\n[link]\nrate = \"2 Mbit/s\"\none_way_delay = \"250 ms\"\n";
         let file = GatewayFile::parse(Role::Hub, "h.toml", text).unwrap();
-        assert_eq!((file.listen.port(), file.gateway.local_port), (4433, 4433));
+        assert_eq!((file.listen.to_string().as_str(), file.gateway.local_port), ("[::]:4433", 4433));
         assert_eq!(file.gateway.satellite.rate, None);
         assert_eq!(file.capture, None);
     }

@@ -486,11 +486,16 @@ impl Gateway {
             let Some(listener) = listener else { continue };
             while let Ok(Some(socket)) = sockets.accept(listener) {
                 any = true;
-                if self.ending != Ending::No || self.connections.len() >= self.shared.config.connections {
+                let full = self.connections.len() >= self.shared.config.connections;
+                if self.ending != Ending::No || full {
                     self.shared.figures.over_limit += 1;
+                    if full && !std::mem::replace(&mut self.limited, true) {
+                        self.shared.notices.say(Notice::LimitReached("connections"));
+                    }
                     sockets.abort(socket);
                     continue;
                 }
+                self.limited = false;
                 let connection = Connection::asked(&mut self.site(sockets), socket, protocol);
                 self.add(connection);
             }
@@ -534,15 +539,16 @@ impl Gateway {
     /// Measures what goes past and tells the satellite side.
     fn measure_beside(&mut self, sockets: &mut dyn Sockets) {
         let Some(capture) = sockets.capture() else { return };
+        let peer = self.satellite.peer().map(|peer| peer.ip().to_canonical());
         let (last, before) = match self.beside.last {
             Some((last, _)) if self.now < last + BESIDE_EVERY => return,
             Some(last) => last,
             None => {
-                self.beside.last = Some((self.now, capture.bypassed()));
+                self.beside.last = Some((self.now, capture.bypassed(peer)));
                 return;
             }
         };
-        let bypassed = capture.bypassed();
+        let bypassed = capture.bypassed(peer);
         let packets = bypassed.packets.saturating_sub(before.packets);
         let bytes = bypassed.bytes.saturating_sub(before.bytes);
         self.shared.figures.beside_packets = bypassed.packets;

@@ -111,6 +111,37 @@ pub enum Notice {
     Dropped(u64),
 }
 
+impl Notice {
+    /// Its name for programs that read the log.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Notice::Connected => "connected",
+            Notice::Silent => "silent",
+            Notice::Heard => "heard",
+            Notice::Lost { .. } => "lost",
+            Notice::Stranger(_) => "stranger",
+            Notice::StrangerPackets(_) => "stranger_packets",
+            Notice::HeldDown { .. } => "held_down",
+            Notice::Released => "released",
+            Notice::NotOpened { .. } => "not_opened",
+            Notice::Failing { .. } => "failing",
+            Notice::Relaying => "relaying",
+            Notice::LimitReached(_) => "limit_reached",
+            Notice::Malformed { .. } => "malformed",
+            Notice::AddressesHidden => "addresses_hidden",
+            Notice::NoSocket { .. } => "no_socket",
+            Notice::NoCapture => "no_capture",
+            Notice::Dropped(_) => "dropped",
+        }
+    }
+
+    /// Strangers, clients or the other gateway can make as many of these as they like.
+    pub(crate) fn is_frequent(&self) -> bool {
+        matches!(self, Notice::Stranger(_) | Notice::NotOpened { .. } | Notice::Malformed { .. })
+    }
+}
+
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -128,7 +159,7 @@ impl fmt::Display for Outcome {
             Outcome::Unreachable => "unreachable",
             Outcome::TimedOut => "timed out",
             Outcome::Denied => "not allowed by the far gateway",
-            Outcome::Busy => "the far gateway is at its limit of connections",
+            Outcome::Busy => "no room for more connections",
         })
     }
 }

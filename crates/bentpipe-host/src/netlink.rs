@@ -15,7 +15,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A route socket.
@@ -182,6 +182,27 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
     }
 
+    /// The device by which packets to `address` leave.
+    pub fn device_to(&mut self, address: IpAddr) -> io::Result<String> {
+        let mut message = RouteMessage::default();
+        let (family, prefix, destination) = match address {
+            IpAddr::V4(v4) => (AddressFamily::Inet, 32, RouteAddress::Inet(v4)),
+            IpAddr::V6(v6) => (AddressFamily::Inet6, 128, RouteAddress::Inet6(v6)),
+        };
+        message.header.address_family = family;
+        message.header.destination_prefix_length = prefix;
+        message.attributes.push(RouteAttribute::Destination(destination));
+        let Some(RouteNetlinkMessage::NewRoute(route)) = self.ask(RouteNetlinkMessage::GetRoute(message), 0)? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let index = route.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        });
+        let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
+        Ok(rustix::net::netdevice::index_to_name(&socket, index.ok_or(io::ErrorKind::NotFound)?)?)
+    }
+
     /// Adds a rule.
     pub fn add_rule(&mut self, rule: &Rule) -> io::Result<()> {
         self.create(RouteNetlinkMessage::NewRule(rule_message(rule)))
@@ -205,6 +226,11 @@ impl Netlink {
 
     /// Sends one request and waits for its acknowledgement.
     fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.ask(message, flags).map(drop)
+    }
+
+    /// Sends one request and waits for its acknowledgement; what came before that.
+    fn ask(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
         self.sequence += 1;
         let mut request = NetlinkMessage::from(message);
         request.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
@@ -213,6 +239,7 @@ impl Netlink {
         let mut bytes = vec![0; request.buffer_len()];
         request.serialize(&mut bytes);
         self.socket.send(&bytes, 0)?;
+        let mut found = None;
         loop {
             let (answer, _) = self.socket.recv_from_full()?;
             let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer)
@@ -220,11 +247,15 @@ impl Netlink {
             if answer.header.sequence_number != self.sequence {
                 continue;
             }
-            if let NetlinkPayload::Error(error) = answer.payload {
-                return match error.code {
-                    None => Ok(()),
-                    Some(code) => Err(io::Error::from_raw_os_error(-code.get())),
-                };
+            match answer.payload {
+                NetlinkPayload::InnerMessage(message) => found = Some(message),
+                NetlinkPayload::Error(error) => {
+                    return match error.code {
+                        None => Ok(found),
+                        Some(code) => Err(io::Error::from_raw_os_error(-code.get())),
+                    };
+                }
+                _ => {}
             }
         }
     }

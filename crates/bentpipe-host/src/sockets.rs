@@ -133,10 +133,15 @@ impl SocketsView<'_> {
         self.own.open.get(&id).and_then(|entry| entry.socket.as_ref()).ok_or(SocketError::Closed)
     }
 
-    /// A socket of the program's side: for any IPv4 address, or as its gateway's site says.
+    /// A socket of the program's side: for any IPv4 address, or as its gateway's site says. All addresses of IPv6 are
+    /// those of IPv4 too.
     fn bound(&mut self, kind: Type, protocol: Protocol, port: u16) -> Result<Socket, SocketError> {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-        let address = self.own.site.as_ref().map_or(any, |site| site.address(port));
+        let address = match &self.own.site {
+            None => any,
+            Some(site) if kind == Type::STREAM => site.listener_address(port),
+            Some(site) => site.pair_address(port),
+        };
         let socket = new_socket(Domain::for_address(address), kind, Some(protocol))?;
         let bind = || {
             if address.is_ipv6() {

@@ -5,7 +5,7 @@
 //! itself is written once, as a [`Program`](crate::socket::Program).
 
 use crate::socket::{SocketError, SocketId};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// A caught connection request; never reused within a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -37,10 +37,25 @@ pub enum Refusal {
     Bypassed,
 }
 
+/// A server that is asked for by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its port.
+    pub port: u16,
+    /// As for [`Capture::connect_as`].
+    pub traffic_class: u8,
+    /// Who asks, so that nobody's look-ups wait for somebody else's; the server does not learn it.
+    pub client: Option<IpAddr>,
+    /// Which of the name's addresses may be connected to: whoever answers for the name does not decide that.
+    pub may_connect: fn(IpAddr) -> bool,
+}
+
 /// What went past the gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bypassed {
-    /// Packets towards the link that the gateway did not relay: not TCP, or not for it.
+    /// Packets forwarded towards the link, which the gateway does not relay: not TCP, or not for it.
     pub packets: u64,
     /// Their bytes, IP header included.
     pub bytes: u64,
@@ -66,8 +81,9 @@ pub trait Capture {
         to: SocketAddr,
         traffic_class: u8,
     ) -> Result<SocketId, SocketError>;
-    /// Looks `name` up at this site and connects to the first of its addresses that answers.
-    fn connect_to_name(&mut self, name: &str, port: u16, traffic_class: u8) -> Result<SocketId, SocketError>;
+    /// Looks a name up at this site and connects to the first of its addresses that is allowed and answers;
+    /// [`SocketError::Denied`] where none is allowed.
+    fn connect_to_name(&mut self, server: Named<'_>) -> Result<SocketId, SocketError>;
     /// Whether [`Capture::connect_as`] shows the client's own address to the server.
     fn keeps_addresses(&self) -> bool;
     /// Whether the next byte that [`receive`](crate::socket::Sockets::receive) gives is urgent (RFC 9293 §3.8.5, RFC 6093).
@@ -77,6 +93,7 @@ pub trait Capture {
     fn send_urgent(&mut self, socket: SocketId, byte: u8) -> Result<bool, SocketError>;
     /// Bytes given to `send` that the peer's stack has not acknowledged yet.
     fn unacknowledged(&mut self, socket: SocketId) -> u64;
-    /// What has gone past the gateway so far.
-    fn bypassed(&mut self) -> Bypassed;
+    /// What has gone past the gateway so far, on the way that leads to `peer`, the other gateway; `None`: on the last way
+    /// that was known. Where requests are caught in a model, the way is known.
+    fn bypassed(&mut self, peer: Option<IpAddr>) -> Bypassed;
 }

@@ -121,21 +121,32 @@ impl Contexts {
 #[derive(Default)]
 pub(crate) struct Notices {
     waiting: VecDeque<Notice>,
+    frequent: usize,
     dropped: u64,
 }
 
 impl Notices {
     const MOST: usize = 1024;
+    /// The rest is for what nobody can make happen at will.
+    const FREQUENT_MOST: usize = 768;
 
     pub(crate) fn say(&mut self, notice: Notice) {
-        if self.waiting.len() < Notices::MOST {
-            self.waiting.push_back(notice);
-        } else {
-            self.dropped += 1;
+        // A later one counts the earlier too.
+        if let (Notice::Stranger(_), Some(last @ Notice::Stranger(_))) = (&notice, self.waiting.back_mut()) {
+            *last = notice;
+            return;
         }
+        let frequent = notice.is_frequent();
+        if self.waiting.len() == Notices::MOST || frequent && self.frequent == Notices::FREQUENT_MOST {
+            self.dropped += 1;
+            return;
+        }
+        self.frequent += usize::from(frequent);
+        self.waiting.push_back(notice);
     }
 
     pub(crate) fn take(&mut self) -> Vec<Notice> {
+        self.frequent = 0;
         let mut all: Vec<Notice> = self.waiting.drain(..).collect();
         if self.dropped > 0 {
             all.push(Notice::Dropped(std::mem::take(&mut self.dropped)));
@@ -170,5 +181,27 @@ impl Waiting {
     }
     pub(crate) fn held(&self) -> usize {
         self.bytes.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequent_notices_leave_room_for_the_others() {
+        let mut notices = Notices::default();
+        for count in 1..=10 {
+            notices.say(Notice::Stranger(count));
+        }
+        for _ in 0..5000 {
+            notices.say(Notice::Malformed { what: "something" });
+        }
+        notices.say(Notice::Released);
+        let all = notices.take();
+        assert_eq!(all.len(), Notices::FREQUENT_MOST + 2);
+        assert_eq!(all[0], Notice::Stranger(10));
+        assert_eq!(all[all.len() - 2..], [Notice::Released, Notice::Dropped(5000 - 767)]);
+        assert!(notices.take().is_empty());
     }
 }

@@ -180,6 +180,10 @@ pub trait Satellite: Send {
     fn want(&mut self) {}
     /// The pair is connected.
     fn is_connected(&self) -> bool;
+    /// Where the other gateway is, while the pair is connected.
+    fn peer(&self) -> Option<SocketAddr> {
+        None
+    }
     /// Opens a stream; `None`: not connected, or too many.
     fn open(&mut self, class: Class) -> Option<StreamId>;
     /// Moves a stream to another class.

@@ -66,7 +66,10 @@ fn nobody_waits_for_ever() {
 fn forbidden_servers_are_refused_by_the_far_side() {
     for (server, loopback, refused) in [
         ("127.0.0.1:80", false, true),
+        ("[::1]:80", false, true),
+        ("[::ffff:127.0.0.1]:80", false, true),
         ("127.0.0.1:80", true, false),
+        ("[::1]:80", true, false),
         ("0.0.0.0:80", true, true),
         ("224.0.0.1:80", true, true),
     ] {
@@ -77,6 +80,27 @@ fn forbidden_servers_are_refused_by_the_far_side() {
         let expected = world.sites[NEAR].fates[&request] == Fate::Refused(Refusal::Unreachable);
         assert_eq!(expected, refused, "{server}");
         assert_eq!(world.sites[FAR].made.is_empty(), refused, "{server}");
+    }
+}
+
+/// A service may trust its own machine: no terminal speaks in that name.
+#[test]
+fn forbidden_clients_are_refused_by_the_far_side() {
+    for (client, refused) in [
+        ("127.0.0.1:4000", true),
+        ("127.9.9.9:4000", true),
+        ("0.0.0.0:4000", true),
+        ("224.0.0.1:4000", true),
+        (CLIENT, false),
+    ] {
+        let mut world = World::new(|config| config.loopback = true);
+        let server = "192.0.2.80:80";
+        world.sites[FAR].servers.insert(server.parse().unwrap(), Server::Accepts);
+        let request = world.sites[NEAR].request(client, server, 0);
+        world.run_ms(1_000);
+        assert_eq!(world.sites[NEAR].fates[&request] == Fate::Refused(Refusal::Unreachable), refused, "{client}");
+        assert_eq!(world.sites[FAR].made.is_empty(), refused, "{client}");
+        assert_eq!(world.gateways[NEAR].figures().denied, u64::from(refused), "{client}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! A site in memory: its connections have one end at the gateway and the other in the test's hands.
 
-use bentpipe_link::capture::{Bypassed, Capture, Refusal, Request, RequestId};
+use bentpipe_link::capture::{Bypassed, Capture, Named, Refusal, Request, RequestId};
 use bentpipe_link::socket::{Connection, Received, ReceivedPattern, SocketError, SocketId, Sockets};
 use bentpipe_link::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -352,9 +352,13 @@ impl Capture for Site {
         self.made.push(socket);
         Ok(socket)
     }
-    fn connect_to_name(&mut self, name: &str, port: u16, traffic_class: u8) -> Result<SocketId, SocketError> {
+    fn connect_to_name(&mut self, named: Named<'_>) -> Result<SocketId, SocketError> {
+        let Named { name, port, traffic_class, may_connect, .. } = named;
         let server = self.names.get(name).copied().unwrap_or(Server::Fails(SocketError::Unreachable));
-        let to = SocketAddr::new([192, 0, 2, 1].into(), port);
+        let to = SocketAddr::new(name.parse().unwrap_or([192, 0, 2, 1].into()), port);
+        if !may_connect(to.ip()) {
+            return Err(SocketError::Denied);
+        }
         let socket = self.add(to, self.address, traffic_class, false);
         let tcp = self.sockets.get_mut(&socket).unwrap();
         tcp.name = Some(name.to_owned());
@@ -381,7 +385,7 @@ impl Capture for Site {
     fn unacknowledged(&mut self, socket: SocketId) -> u64 {
         self.sockets[&socket].to_host.bytes.len() as u64
     }
-    fn bypassed(&mut self) -> Bypassed {
+    fn bypassed(&mut self, _: Option<IpAddr>) -> Bypassed {
         self.past
     }
 }

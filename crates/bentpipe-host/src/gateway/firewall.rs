@@ -62,7 +62,12 @@ pub struct Firewall {
     nft: Child,
     ended: OwnedFd,
     orders: Option<ChildStdin>,
+    /// What nft says: it repeats each order.
+    output: File,
     netlink: Netlink,
+    table: String,
+    /// The device whose forwarded packets are counted.
+    link: Option<String>,
     routes: Vec<Rule>,
     leaves: String,
 }
@@ -84,6 +89,8 @@ const INSTALL_LIMIT: Duration = Duration::from_secs(10);
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(2);
 /// The counter of what goes past.
 pub(crate) const COUNTER: &str = "beside";
+/// The set of the device that leads to the other gateway.
+const LINK: &str = "link";
 
 impl Marks {
     /// Those of the gateway with this log group.
@@ -150,7 +157,8 @@ impl Firewall {
             orders.flush()
         });
         // A broken pipe: what it said tells why.
-        let installed = wait_for(&mut File::from(output), &format!("table inet {table}\n"));
+        let mut output = File::from(output);
+        let installed = wait_for(&mut output, &format!("table inet {table}\n"));
         if let Err(error) = asked.and(installed) {
             drop(orders);
             let _ = nft.kill();
@@ -160,7 +168,8 @@ impl Firewall {
         let netlink = Netlink::open()?;
         let ended = pidfd_open(Pid::from_child(&nft), PidfdFlags::empty())?;
         let leaves = if rules.closed { format!("delete table inet {table}_closed\n") } else { String::new() };
-        let mut firewall = Firewall { nft, ended, orders, netlink, routes: Vec::new(), leaves };
+        let mut firewall =
+            Firewall { nft, ended, orders, output, netlink, table, link: None, routes: Vec::new(), leaves };
         firewall.route_here(rules)?;
         Ok(firewall)
     }
@@ -181,6 +190,34 @@ impl Firewall {
                 other => other?,
             }
             self.routes.push(rule);
+        }
+        Ok(())
+    }
+
+    /// Counts what is forwarded by the device that leads to the other gateway.
+    pub(crate) fn count_towards(&mut self, peer: IpAddr) -> io::Result<()> {
+        let device = self.netlink.device_to(peer)?;
+        // A quoted string has no way to hold these.
+        if self.link.as_ref() == Some(&device) || device.contains(['"', '\\']) {
+            return Ok(());
+        }
+        self.hear_out()?;
+        if let Some(orders) = &mut self.orders {
+            let set = format!("inet {} {LINK}", self.table);
+            let order = format!("flush set {set}; add element {set} {{ \"{device}\" }}\n");
+            orders.write_all(order.as_bytes())?;
+        }
+        self.link = Some(device);
+        Ok(())
+    }
+
+    /// Reads what `nft` has said, so that it can say more.
+    fn hear_out(&mut self) -> io::Result<()> {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        while poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&at_once))? > 0 {
+            if self.output.read(&mut [0; 4096])? == 0 {
+                break;
+            }
         }
         Ok(())
     }
@@ -273,7 +310,10 @@ impl Rules<'_> {
         add(&format!("chain inet {table} beside"));
         add(&format!("chain inet {table} site"));
         add(&format!("chain inet {table} in {{ type filter hook prerouting priority mangle; policy accept; }}"));
-        add(&format!("rule inet {table} beside counter name {COUNTER}"));
+        // What is relayed ends and begins here; what is forwarded to the link goes past.
+        add(&format!("set inet {table} {LINK} {{ type ifname; }}"));
+        add(&format!("chain inet {table} past {{ type filter hook forward priority mangle; policy accept; }}"));
+        add(&format!("rule inet {table} past oifname @{LINK} counter name {COUNTER}"));
         // Answers to connections that were made in their clients' names, packets of relayed clients, and errors about them.
         let ours = format!("socket mark {relayed:#x} meta mark set {mark:#x} accept");
         add(&format!("rule inet {table} in iifname != lo {NO_REQUEST} {ours}"));

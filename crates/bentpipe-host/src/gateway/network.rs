@@ -123,11 +123,41 @@ pub(super) const EARLY_DEMUX: &str = "net.ipv4.tcp_early_demux";
 /// Before it routes a packet, the kernel looks for a connection with the packet's addresses and ports, IPv6 too, and then
 /// drops the packet instead of forwarding it (`ip_forward`: a packet that has a socket). What is left of a relayed
 /// connection for a minute (TIME-WAIT), whoever made it, would stop a client that uses its port again and passes by.
-pub(super) fn stop_early_demux() -> io::Result<()> {
-    match read_sysctl(EARLY_DEMUX)?.as_str() {
-        "0" => Ok(()),
-        _ => write_sysctl(EARLY_DEMUX, "0"),
+pub(super) fn stop_early_demux() -> io::Result<Option<EarlyDemux>> {
+    match read_sysctl(EARLY_DEMUX)? {
+        before if before == "0" => Ok(None),
+        before => write_sysctl(EARLY_DEMUX, "0").map(|()| Some(EarlyDemux { before })),
     }
+}
+
+/// Gives the setting back at its end.
+pub(super) struct EarlyDemux {
+    before: String,
+}
+
+impl Drop for EarlyDemux {
+    fn drop(&mut self) {
+        // In the namespace where it was stopped: this thread's.
+        let _ = write_sysctl(EARLY_DEMUX, &self.before);
+    }
+}
+
+/// The names of this namespace's network devices.
+pub(super) fn interfaces() -> Vec<String> {
+    let mut names = Vec::new();
+    // SAFETY: the list ends with an entry whose index is 0, every other entry has a C string, and it is freed once.
+    unsafe {
+        let list = libc::if_nameindex();
+        let mut entry = list;
+        while !entry.is_null() && (*entry).if_index != 0 {
+            names.push(std::ffi::CStr::from_ptr((*entry).if_name).to_string_lossy().into_owned());
+            entry = entry.add(1);
+        }
+        if !list.is_null() {
+            libc::if_freenameindex(list);
+        }
+    }
+    names
 }
 
 fn explain(what: &str, error: io::Error) -> io::Error {

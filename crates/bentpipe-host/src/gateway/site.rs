@@ -1,12 +1,13 @@
 //! What a gateway's site can do besides having sockets: [`Capture`] in the kernel.
 
 use super::firewall::{self, Firewall, Marks};
-use super::network::{EARLY_DEMUX, Network, set_transparent, stop_early_demux};
+use super::network::{EARLY_DEMUX, EarlyDemux, Network, interfaces, set_transparent, stop_early_demux};
 use super::resolver::Resolver;
 use super::syn::{self, Syn};
+use crate::netlink::index_of;
 use crate::sockets::{SocketsView, bytes_unacknowledged, error_of, new_socket, prepare_for_relay};
 use bentpipe_gateway::file::CaptureRules;
-use bentpipe_link::capture::{Bypassed, Capture, Refusal, Request, RequestId};
+use bentpipe_link::capture::{Bypassed, Capture, Named, Refusal, Request, RequestId};
 use bentpipe_link::socket::{Connection, SocketError, SocketId, Sockets};
 use bentpipe_link::time::{Duration, Instant};
 use rustix::event::epoll;
@@ -25,8 +26,10 @@ pub struct CaptureOptions {
     pub closed: bool,
     /// Connections are made in their clients' names.
     pub keep_addresses: bool,
-    /// Where the program's listeners and its UDP socket are bound, by port; else to all addresses.
-    pub bind: Vec<SocketAddr>,
+    /// Where the program's UDP socket is bound; `None`: to all addresses.
+    pub pair: Option<SocketAddr>,
+    /// Where the program's listeners are bound, by port; others to all addresses.
+    pub listeners: Vec<SocketAddr>,
     /// Requests that may be held at once; further ones are lost, and their clients ask again.
     pub held_max: usize,
     /// Requests a second that are looked at; the rest are lost.
@@ -39,7 +42,8 @@ impl Default for CaptureOptions {
             rules: None,
             closed: false,
             keep_addresses: true,
-            bind: Vec::new(),
+            pair: None,
+            listeners: Vec::new(),
             held_max: 4096,
             rate_max: 2000,
         }
@@ -52,6 +56,8 @@ pub(crate) struct CaptureSite {
     /// The kernel has IPv6.
     pub(crate) ipv6: bool,
     network: Option<Network>,
+    /// What is given back at the end.
+    early_demux: Option<EarlyDemux>,
     held: BTreeMap<Ends, Held>,
     by_request: BTreeMap<RequestId, Ends>,
     relayed: BTreeMap<Ends, SocketId>,
@@ -94,6 +100,7 @@ enum State {
 struct Lookup {
     /// Addresses to try, the next last; `None`: not known yet.
     addresses: Option<Vec<SocketAddr>>,
+    may_connect: fn(IpAddr) -> bool,
     traffic_class: u8,
     until: Instant,
 }
@@ -143,12 +150,21 @@ impl CaptureSite {
                 None
             }
         };
-        if network.is_some()
-            && let Err(error) = stop_early_demux()
-        {
+        let early_demux = match network.as_ref().map(|_| stop_early_demux()) {
+            Some(Ok(stopped)) => stopped,
+            Some(Err(error)) => {
+                remarks.push_back(format!(
+                    "the sysctl {EARLY_DEMUX} stays on ({error}): a client that passes by and uses a port again within a \
+                     minute may be heard late"
+                ));
+                None
+            }
+            None => None,
+        };
+        for name in options.rules.iter().flat_map(|rules| &rules.interfaces).filter(|name| index_of(name).is_err()) {
             remarks.push_back(format!(
-                "the sysctl {EARLY_DEMUX} stays on ({error}): a client that passes by and uses a port again within a minute \
-                 may be heard late"
+                "there is no interface {name:?}: nothing is captured there until there is one; there are: {}",
+                interfaces().join(", ")
             ));
         }
         let resolver = Resolver::start()?;
@@ -167,6 +183,7 @@ impl CaptureSite {
             options,
             ipv6,
             network,
+            early_demux,
             held: BTreeMap::new(),
             by_request: BTreeMap::new(),
             relayed: BTreeMap::new(),
@@ -185,17 +202,28 @@ impl CaptureSite {
         })
     }
 
-    /// Where a socket of the program with this port is bound.
-    pub(crate) fn address(&self, port: u16) -> SocketAddr {
-        let asked = self.options.bind.iter().find(|address| port != 0 && address.port() == port).map(SocketAddr::ip);
-        let address = match (self.ipv6, asked) {
-            (true, None) => Ipv6Addr::UNSPECIFIED.into(),
-            (true, Some(IpAddr::V4(v4))) if !v4.is_unspecified() => v4.to_ipv6_mapped().into(),
-            (true, Some(IpAddr::V4(_))) => Ipv6Addr::UNSPECIFIED.into(),
-            (false, None) => Ipv4Addr::UNSPECIFIED.into(),
-            (_, Some(other)) => other,
-        };
-        SocketAddr::new(address, port)
+    /// Where a listener of the program with this port is bound.
+    pub(crate) fn listener_address(&self, port: u16) -> SocketAddr {
+        let asked = self.options.listeners.iter().find(|address| address.port() == port);
+        asked.copied().unwrap_or_else(|| self.any(port))
+    }
+
+    /// Where its UDP socket with this port is bound. One socket sends to either family, so that an IPv4 address is a mapped
+    /// one (RFC 4291 §2.5.5.2); so is "all of IPv4".
+    pub(crate) fn pair_address(&self, port: u16) -> SocketAddr {
+        match self.options.pair.map(|asked| asked.ip()) {
+            None => self.any(port),
+            Some(IpAddr::V4(v4)) if self.ipv6 => SocketAddr::from((v4.to_ipv6_mapped(), port)),
+            // The default, where the kernel has no IPv6.
+            Some(IpAddr::V6(v6)) if v6.is_unspecified() => self.any(port),
+            Some(asked) => SocketAddr::new(asked, port),
+        }
+    }
+
+    /// All addresses of this host.
+    fn any(&self, port: u16) -> SocketAddr {
+        let any = if self.ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { IpAddr::from(Ipv4Addr::UNSPECIFIED) };
+        SocketAddr::new(any, port)
     }
 
     /// Prepares the UDP socket of the pair for bursts.
@@ -406,8 +434,10 @@ impl SocketsView<'_> {
             match answer.addresses {
                 Ok(mut addresses) if !addresses.is_empty() => {
                     addresses.reverse();
+                    addresses.retain(|address| (lookup.may_connect)(address.ip()));
                     lookup.addresses = Some(addresses);
-                    self.try_next_address(answer.socket, SocketError::Unreachable);
+                    // The outcome where none is left.
+                    self.try_next_address(answer.socket, SocketError::Denied);
                 }
                 _ => self.end_lookup(answer.socket, Some(SocketError::Other(libc::ENOENT))),
             }
@@ -474,6 +504,13 @@ impl SocketsView<'_> {
         let Some(site) = &mut self.own.site else { return };
         if site.check_rules <= now {
             site.check_rules = now + RULES_INTERVAL;
+            // Another gateway of this machine may have given it back at its end.
+            if site.network.is_some()
+                && let Ok(Some(stopped)) = stop_early_demux()
+            {
+                // Given back once, at the end.
+                std::mem::forget(site.early_demux.replace(stopped));
+            }
             if let Some(network) = &mut site.network
                 && network.firewall.as_mut().is_none_or(Firewall::is_gone)
             {
@@ -642,15 +679,16 @@ impl Capture for SocketsView<'_> {
         Ok(id)
     }
 
-    fn connect_to_name(&mut self, name: &str, port: u16, traffic_class: u8) -> Result<SocketId, SocketError> {
+    fn connect_to_name(&mut self, server: Named<'_>) -> Result<SocketId, SocketError> {
+        let Named { name, port, traffic_class, client, may_connect } = server;
         let id = self.reserve();
         let Some(site) = &mut self.own.site else { return Err(SocketError::Denied) };
-        if !site.resolver.ask(id, name, port) {
+        if !site.resolver.ask(client, id, name, port) {
             self.close(id);
             return Err(SocketError::Other(libc::EAGAIN));
         }
         let until = Instant { ns: u64::MAX };
-        site.lookups.insert(id, Lookup { addresses: None, traffic_class, until });
+        site.lookups.insert(id, Lookup { addresses: None, may_connect, traffic_class, until });
         Ok(id)
     }
 
@@ -679,15 +717,19 @@ impl Capture for SocketsView<'_> {
         self.kernel(socket).map_or(0, |kernel| bytes_unacknowledged(kernel.as_fd()))
     }
 
-    fn bypassed(&mut self) -> Bypassed {
+    fn bypassed(&mut self, peer: Option<IpAddr>) -> Bypassed {
         let now = self.clock.now();
         let Some(site) = &mut self.own.site else { return Bypassed::default() };
         if site.bypassed_read.is_none_or(|at| at + COUNTER_INTERVAL <= now) {
             site.bypassed_read = Some(now);
-            if let Some(network) = &mut site.network
-                && let Ok(seen) = network.counter.read()
-            {
-                site.bypassed = seen;
+            if let Some(network) = &mut site.network {
+                if let (Some(firewall), Some(peer)) = (&mut network.firewall, peer) {
+                    // Where the way is lost for a moment, the last one counts.
+                    let _ = firewall.count_towards(peer);
+                }
+                if let Ok(seen) = network.counter.read() {
+                    site.bypassed = seen;
+                }
             }
         }
         site.bypassed

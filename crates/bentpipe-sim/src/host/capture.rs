@@ -8,7 +8,7 @@ use super::ip::Up;
 use super::sockets::{Socket, View, v4};
 use super::stack::Stack;
 use crate::tcp::Output;
-use bentpipe_link::capture::{Bypassed, Capture, Refusal, Request, RequestId};
+use bentpipe_link::capture::{Bypassed, Capture, Named, Refusal, Request, RequestId};
 use bentpipe_link::datagram::{Body, Datagram, Segment, flag};
 use bentpipe_link::socket::{SocketError, SocketId, Sockets};
 use bentpipe_link::time::Instant;
@@ -285,13 +285,17 @@ impl Capture for View<'_> {
         self.connect_marked(client, v4(to)?, traffic_class)
     }
 
-    fn connect_to_name(&mut self, name: &str, port: u16, traffic_class: u8) -> Result<SocketId, SocketError> {
+    fn connect_to_name(&mut self, server: Named<'_>) -> Result<SocketId, SocketError> {
+        let Named { name, port, traffic_class, may_connect, .. } = server;
         let address = match name.parse::<IpAddr>() {
             Ok(IpAddr::V4(address)) => Some(address),
             Ok(IpAddr::V6(_)) => None,
             Err(_) => self.gateway().and_then(|gateway| gateway.place.names.get(name).copied()),
         };
         let address = address.ok_or(SocketError::Unreachable)?;
+        if !may_connect(address.into()) {
+            return Err(SocketError::Denied);
+        }
         self.connect_marked(None, SocketAddrV4::new(address, port), traffic_class)
     }
 
@@ -312,7 +316,7 @@ impl Capture for View<'_> {
         self.connection_of(socket).map_or(0, |connection| connection.unacknowledged_bytes())
     }
 
-    fn bypassed(&mut self) -> Bypassed {
+    fn bypassed(&mut self, _: Option<IpAddr>) -> Bypassed {
         self.gateway().map(|gateway| gateway.passed).unwrap_or_default()
     }
 }

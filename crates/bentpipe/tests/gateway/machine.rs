@@ -1,7 +1,8 @@
 //! What a gateway does with its machine, and what the machine does to it: rights, rules, logs, signals.
 
-use super::row::{CLIENT, Daemon, Row, SERVER, SOCKS, WAIT, bentpipe, every_byte_both_ways, until};
+use super::row::{CLIENT, CONNECT, Daemon, Row, SERVER, SOCKS, WAIT, bentpipe, every_byte_both_ways, until};
 use bentpipe_host::gateway::rights::lend;
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -36,6 +37,7 @@ pub fn run(_: bool) {
     clamp(&row);
     closed(&row);
     hub.kill();
+    bound(&row);
     no_rights(&row);
     unit(&row);
 }
@@ -92,6 +94,8 @@ fn service(row: &Row) {
         assert_eq!(terminal.status(set), NETWORK_RIGHTS, "{set}");
     }
     assert_eq!(terminal.status("NoNewPrivs"), "1");
+    let early_demux = || row.shell(1, "cat /proc/sys/net/ipv4/tcp_early_demux");
+    assert_eq!(early_demux(), "0\n");
     every_byte_both_ways(row, SERVER[0], CLIENT[0]);
     every_byte_both_ways(row, SERVER[1], CLIENT[1]);
     terminal.signal(libc::SIGTERM);
@@ -100,11 +104,12 @@ fn service(row: &Row) {
     assert!(terminal.ended().success());
     for line in &terminal.seen {
         let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-        for key in ["/timestamp", "/level", "/fields/message"] {
+        for key in ["/timestamp", "/level", "/fields/message", "/fields/kind"] {
             assert!(line.pointer(key).is_some_and(|value| value.is_string()), "{key} in {line}");
         }
     }
     assert_eq!(row.shell(1, "nft list ruleset"), "");
+    assert_eq!(early_demux(), "1\n");
     row.write("terminal.toml", &text);
 }
 
@@ -179,7 +184,7 @@ fn names(row: &Row, hub: &mut Daemon) {
         own_rights(command);
     });
     hub.wait_for("gateway, key");
-    // An idle terminal sends nothing, and learns of the hub's new start from its next request.
+    // An idle terminal asks once a minute whether the hub is there: it learns of the new start from its next request.
     every_byte_both_ways(row, SERVER[0], CLIENT[0]);
     let listener = row.listen(SERVER[0], 87);
     let server = std::thread::spawn(move || {
@@ -195,6 +200,22 @@ fn names(row: &Row, hub: &mut Daemon) {
     server.join().unwrap();
     let unknown = curl("nobody.invalid");
     assert!(unknown.contains("(97)"), "{unknown}");
+    loopback_by_name(row);
+}
+
+/// `loopback = false` holds for names too, whatever they are looked up as: a service of the hub alone is not reached.
+fn loopback_by_name(row: &Row) {
+    let listener = row.sites[2].run(|| TcpListener::bind("127.0.0.1:8099")).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    for name in ["localhost", "127.0.0.1", "127.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"] {
+        for way in [format!("--socks5-hostname {SOCKS}"), format!("--proxytunnel --proxy http://{CONNECT}")] {
+            let asked = format!("curl --globoff --silent --show-error --max-time 20 {way} http://{name}:8099/ 2>&1");
+            let said = row.shell(0, &asked);
+            // SOCKS5: not allowed by the ruleset (RFC 1928 §6).
+            assert!(said.contains("(2)") || said.contains("403"), "{name}: {said}");
+        }
+    }
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
 /// Many signals: reloads change nothing for connections, a second SIGTERM ends it at once, and the rules are gone.
@@ -226,8 +247,11 @@ fn storm(row: &Row, mut terminal: Daemon) {
 /// What passes by may not ask for longer segments than the way carries.
 fn clamp(row: &Row) {
     const NARROW: i32 = 1300;
-    row.edit("terminal.toml", "interfaces = [\"left\"]", "interfaces = [\"left\"]\nexcept_ports = [\"89\"]");
-    let terminal = row.daemon(1, "terminal");
+    let keys = "interfaces = [\"left\", \"lift\"]\nexcept_ports = [\"89\"]";
+    row.edit("terminal.toml", "interfaces = [\"left\"]", keys);
+    let mut terminal = row.daemon(1, "terminal");
+    terminal.wait_for("there is no interface \"lift\"");
+    terminal.wait_for("there are: lo, ");
     row.until_connected();
     row.shell(1, &format!("ip link set right mtu {NARROW}"));
     for (address, headers) in [(SERVER[0], 40), (SERVER[1], 60)] {
@@ -241,7 +265,7 @@ fn clamp(row: &Row) {
     row.shell(1, "ip link set right mtu 1500");
     drop(terminal);
     until(row, "no rules", |row| row.shell(1, "nft list ruleset").is_empty());
-    row.edit("terminal.toml", "\nexcept_ports = [\"89\"]", "");
+    row.edit("terminal.toml", keys, "interfaces = [\"left\"]");
 }
 
 fn segment_size(stream: &TcpStream) -> i32 {
@@ -305,6 +329,40 @@ fn relays(row: &Row, listeners: &[TcpListener; 2]) {
         until(row, "accepted", |_| listener.accept().is_ok());
         until(row, "counted", |row| row.figure("connections_relayed_total") == Some(before + 1.0));
     }
+}
+
+/// Listeners and the pair's sockets are where the files say, and nowhere else: whoever reaches a proxy uses the hub.
+fn bound(row: &Row) {
+    let sockets = |site, wanted: &dyn Fn(&str, &str) -> bool| {
+        let all = row.shell(site, "ss -Hltun");
+        let ends = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let found = ends.filter(|columns| wanted(columns[0], columns[4]));
+        found.map(|columns| format!("{} {}", columns[0], columns[4])).collect::<BTreeSet<String>>()
+    };
+    let text = std::fs::read_to_string(row.folder.join("hub.toml")).unwrap();
+    for (listen, udp) in [
+        ("", "*:4433"),
+        ("listen = \"10.2.0.2:4433\"\n", "[::ffff:10.2.0.2]:4433"),
+        ("listen = \"0.0.0.0:4433\"\n", "[::ffff:0.0.0.0]:4433"),
+        ("listen = \"[fd02::2]:4433\"\n", "[fd02::2]:4433"),
+    ] {
+        let proxies = "connect = \"127.0.0.1:4433\"\nsocks = \"0.0.0.0:1080\"\n";
+        let text = text.replace("listen = \"0.0.0.0:4433\"\n", &format!("{listen}{proxies}"));
+        row.write("hub-bound.toml", &text);
+        let mut hub = row.daemon(2, "hub-bound");
+        let seen = sockets(2, &|_, end| end.ends_with(":4433") || end.ends_with(":1080"));
+        let udp = format!("udp {udp}");
+        let expected = [udp.as_str(), "tcp 127.0.0.1:4433", "tcp 0.0.0.0:1080"];
+        assert_eq!(seen, expected.map(str::to_owned).into(), "{listen}");
+        hub.signal(libc::SIGTERM);
+        assert!(hub.ended().success());
+    }
+    row.edit("terminal.toml", "drain", "listen = \"10.2.0.1:0\"\ndrain");
+    let terminal = row.daemon(1, "terminal");
+    let seen = sockets(1, &|protocol, _| protocol == "udp");
+    assert!(seen.len() == 1 && seen.iter().all(|end| end.starts_with("udp [::ffff:10.2.0.1]:")), "{seen:?}");
+    drop(terminal);
+    row.edit("terminal.toml", "listen = \"10.2.0.1:0\"\n", "");
 }
 
 /// Without rights a gateway does not capture, and says so; a hub works, and says what it cannot do.

@@ -5,6 +5,7 @@
 //!
 //! A process gains the right to namespaces only while it has one thread, so this test has a main of its own.
 
+mod beside;
 mod deaths;
 mod faults;
 mod machine;
@@ -18,9 +19,10 @@ use bentpipe_host::namespace::acquire_privilege;
 
 /// A part's name, and what it does; `true`: with the full numbers.
 type Part = (&'static str, fn(bool));
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("relay", relay::run),
     ("machine", machine::run),
+    ("beside", beside::run),
     ("ports", ports::run),
     ("deaths", deaths::run),
     ("faults", faults::run),

@@ -192,7 +192,12 @@ impl Row {
 
     /// A figure of the terminal's metrics; `None`: nobody serves them.
     pub fn figure(&self, name: &str) -> Option<f64> {
-        let text = self.shell(1, "curl --silent --max-time 5 http://127.0.0.1:9464/metrics");
+        self.figure_at(1, name)
+    }
+
+    /// A figure of the gateway at this site.
+    pub fn figure_at(&self, site: usize, name: &str) -> Option<f64> {
+        let text = self.shell(site, "curl --silent --max-time 5 http://127.0.0.1:9464/metrics");
         let value = text.lines().find_map(|line| line.strip_prefix(&format!("bentpipe_gateway_{name} ")))?;
         value.trim().parse().ok()
     }

@@ -1,6 +1,6 @@
 //! Beside the pair: a proxy's client that is connected from here, because the other gateway cannot be reached.
 
-use super::far::{may_connect, outcome, start};
+use super::far::{is_allowed, outcome, start};
 use super::{Connection, Next, Origin, Stage};
 use crate::asked::{Asked, Protocol};
 use crate::notice::{Outcome, Server};
@@ -22,13 +22,13 @@ impl Connection {
     pub(super) fn dial(&mut self, site: &mut Site<'_>, protocol: Protocol) {
         let Some(server) = self.server.clone() else { return self.turn_away(site, protocol) };
         site.shared.figures.bypassed += 1;
-        let port = server.port();
-        let allowed = match &server {
-            Server::Address(address) => may_connect(address.ip(), site.shared.config.loopback) && port != 0,
-            Server::Name(..) => port != 0,
+        let client = if let Server::Name(..) = server { self.client } else { None };
+        let opening = Opening { client, server, traffic_class: self.traffic_class, may_pack: false };
+        let socket = if is_allowed(&opening, site.shared.config.loopback) {
+            start(site, &opening).map_err(outcome)
+        } else {
+            Err(Outcome::Denied)
         };
-        let opening = Opening { client: None, server, traffic_class: self.traffic_class, may_pack: false };
-        let socket = if allowed { start(site, &opening).map_err(outcome) } else { Err(Outcome::Denied) };
         match socket {
             Ok(socket) => {
                 let direct = Direct::new(socket, &std::mem::take(&mut self.first));

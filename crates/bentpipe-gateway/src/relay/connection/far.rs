@@ -8,8 +8,9 @@ use crate::relay::class::Meter;
 use crate::relay::frame::{Opening, Reply, code};
 use crate::relay::inbound::Fault;
 use crate::relay::outbound::Outbound;
+use bentpipe_link::capture::Named;
 use bentpipe_link::socket::{Connection as Handshake, SocketError, SocketId};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 impl Connection {
     /// The other gateway says what it wants.
@@ -31,11 +32,7 @@ impl Connection {
         }
         self.traffic_class = opening.traffic_class;
         self.client = opening.client;
-        let allowed = match &opening.server {
-            Server::Address(address) => may_connect(address.ip(), site.shared.config.loopback) && port != 0,
-            Server::Name(..) => port != 0,
-        };
-        if !allowed {
+        if !is_allowed(&opening, site.shared.config.loopback) {
             self.refuse_peer(site, Outcome::Denied);
             return Next::Again;
         }
@@ -105,7 +102,13 @@ impl Connection {
 pub(super) fn start(site: &mut Site<'_>, opening: &Opening) -> Result<SocketId, SocketError> {
     let capture = site.sockets.capture().ok_or(SocketError::Unreachable)?;
     match &opening.server {
-        Server::Name(name, port) => capture.connect_to_name(name, *port, opening.traffic_class),
+        Server::Name(name, port) => capture.connect_to_name(Named {
+            name,
+            port: *port,
+            traffic_class: opening.traffic_class,
+            client: opening.client.map(|client| client.ip()),
+            may_connect: if site.shared.config.loopback { is_server } else { is_foreign_server },
+        }),
         Server::Address(to) => match opening.client.filter(|client| client.is_ipv4() == to.is_ipv4()) {
             Some(client) if capture.keeps_addresses() => {
                 match capture.connect_as(Some(client), *to, opening.traffic_class) {
@@ -121,11 +124,31 @@ pub(super) fn start(site: &mut Site<'_>, opening: &Opening) -> Result<SocketId, 
     }
 }
 
-/// Whether the other gateway may have this one connect there.
-pub(super) fn may_connect(to: IpAddr, loopback: bool) -> bool {
-    let to = to.to_canonical();
-    let broadcast = to == IpAddr::from([255; 4]);
-    !to.is_unspecified() && !to.is_multicast() && !broadcast && (loopback || !to.is_loopback())
+/// Whether this gateway may connect there, in this client's name; of a name, each address is judged when it is known.
+pub(super) fn is_allowed(opening: &Opening, loopback: bool) -> bool {
+    let may_connect = if loopback { is_server } else { is_foreign_server };
+    opening.server.port() != 0
+        && match &opening.server {
+            Server::Address(to) => may_connect(to.ip()) && opening.client.is_none_or(is_foreign_client),
+            // Nothing is done in the client's name.
+            Server::Name(..) => true,
+        }
+}
+
+/// An address that one host can have (RFC 1122 §3.2.1.3, RFC 4291 §2.5), also as an IPv4-mapped one.
+fn is_server(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    !address.is_unspecified() && !address.is_multicast() && address != IpAddr::from([255; 4])
+}
+
+/// Such an address, and not a service of this machine that nobody else should reach.
+fn is_foreign_server(address: IpAddr) -> bool {
+    is_server(address) && !address.to_canonical().is_loopback()
+}
+
+/// Services trust connections from loopback addresses, which no client elsewhere has.
+fn is_foreign_client(client: SocketAddr) -> bool {
+    is_foreign_server(client.ip())
 }
 
 /// What the other side is told of a failed attempt.
@@ -133,10 +156,9 @@ pub(super) fn outcome(error: SocketError) -> Outcome {
     match error {
         SocketError::Refused | SocketError::Reset => Outcome::Refused,
         SocketError::TimedOut => Outcome::TimedOut,
-        SocketError::Unreachable
-        | SocketError::AddressInUse
-        | SocketError::Denied
-        | SocketError::Closed
-        | SocketError::Other(_) => Outcome::Unreachable,
+        SocketError::Denied => Outcome::Denied,
+        SocketError::Unreachable | SocketError::AddressInUse | SocketError::Closed | SocketError::Other(_) => {
+            Outcome::Unreachable
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::{Connection, LINGER, Next, Origin, Reach, Stage};
 use crate::asked::{Asked, Progress, Protocol};
 use crate::config::{Compression, Open};
-use crate::notice::{Notice, Outcome};
+use crate::notice::{Notice, Outcome, Server};
 use crate::relay::Site;
 use crate::relay::class::Meter;
 use crate::relay::frame::{Opening, Reply, code};
@@ -51,8 +51,7 @@ impl Connection {
                     self.first = rest;
                     self.deadline = Some(site.now + site.shared.config.answer);
                     if site.shared.figures.requests_pending >= site.shared.config.pending as u64 {
-                        site.shared.figures.over_limit += 1;
-                        self.tell_outcome(site, protocol, Outcome::Busy);
+                        self.count_outcome(site, protocol, Outcome::Busy);
                         return Next::Again;
                     }
                     return self.set_stage(site, Stage::Waiting);
@@ -90,8 +89,10 @@ impl Connection {
         self.stream = Some(stream);
         let may_pack = site.shared.contexts.promise();
         self.inbound.await_reply(may_pack);
-        // Where a proxy listens, the client is of this site alone: the server need not see it.
-        let client = if let Origin::Caught(_) = self.origin { self.client } else { None };
+        // Where a proxy listens, the client is of this site alone: the server need not see it, only whoever looks names up,
+        // to share the look-ups among the clients.
+        let by_name = matches!(server, Server::Name(..));
+        let client = self.client.filter(|_| by_name || matches!(self.origin, Origin::Caught(_)));
         let opening = Opening { client, server, traffic_class: self.traffic_class, may_pack };
         let mut frame = Vec::with_capacity(48);
         opening.put(&mut frame);

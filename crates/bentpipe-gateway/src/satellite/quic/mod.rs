@@ -479,6 +479,10 @@ impl Satellite for QuicSatellite {
         self.current.as_ref().is_some_and(Peer::is_connected)
     }
 
+    fn peer(&self) -> Option<SocketAddr> {
+        self.current.as_ref().filter(|peer| peer.is_connected()).map(|peer| peer.connection.remote_address())
+    }
+
     fn open(&mut self, class: Class) -> Option<StreamId> {
         if let Some((peer, _)) = self.connected() {
             return peer.streams.open(&mut peer.connection, class);

@@ -86,11 +86,12 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
             if matches!(notice, Notice::Failing { .. } | Notice::Relaying) && (!is_asked || draining.is_some()) {
                 continue;
             }
-            log.line(level(&notice), &notice.to_string());
+            log.notice(level(&notice), &notice);
         }
         for remark in driver.take_remarks() {
-            log.line(Level::WARN, &remark);
+            log.remark(&remark);
         }
+        log.sum_up();
         let Some(now) = driver.figures() else {
             anyhow::bail!("the gateway's thread has ended");
         };
@@ -144,7 +145,8 @@ fn capture_options(file: &GatewayFile) -> CaptureOptions {
     CaptureOptions {
         rules: file.capture.clone(),
         closed: file.gateway.fail == Fail::Closed,
-        bind: [Some(file.listen), file.socks, file.connect].into_iter().flatten().collect(),
+        pair: Some(file.listen),
+        listeners: [file.socks, file.connect].into_iter().flatten().collect(),
         held_max: file.gateway.pending.saturating_mul(2),
         ..CaptureOptions::default()
     }

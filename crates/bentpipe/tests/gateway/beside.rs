@@ -1,0 +1,135 @@
+//! What is not relayed, and what each side's kernel does for itself.
+
+use super::row::{CLIENT, Daemon, Row, SERVER, WAIT, until};
+use bentpipe_host::namespace::write_sysctl;
+use std::io::{ErrorKind, Read};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+const PORT: u16 = 96;
+/// Of `tcpi_options` (linux/tcp.h).
+const OPTION_ECN: u8 = 8;
+
+pub fn run(_: bool) {
+    let row = Row::new();
+    let metrics = "metrics = \"127.0.0.1:9464\"\n";
+    row.make_pair("", 4433, "50 Mbit/s", [metrics, metrics], "");
+    let mut hub = row.daemon(2, "hub");
+    let mut terminal = row.daemon(1, "terminal");
+    terminal.wait_for("connected to the other gateway");
+    hub.wait_for("connected to the other gateway");
+    // The hub captures nothing.
+    for (site, device) in [(1, "\"right\""), (2, "\"left\"")] {
+        until(&row, "the way to the other gateway is known", |row| {
+            row.shell(site, "nft list set inet bentpipe_25200 link").contains(device)
+        });
+    }
+    for family in 0..2 {
+        datagrams(&row, family, Way::Up);
+        datagrams(&row, family, Way::Down);
+        echoes(&row, family);
+    }
+    ecn(&row);
+    keep_alive(&row, &hub);
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Up,
+    Down,
+}
+
+fn counted(row: &Row) -> [f64; 2] {
+    [1, 2].map(|site| row.figure_at(site, "beside_packets_total").unwrap())
+}
+
+/// Waits until terminal and hub have counted so many more; neither counts what comes to it over the link.
+fn must_count(row: &Row, before: [f64; 2], more: [u32; 2]) {
+    let expected = [before[0] + f64::from(more[0]), before[1] + f64::from(more[1])];
+    until(row, &format!("counted {expected:?}"), |row| counted(row) == expected);
+}
+
+/// UDP passes unchanged, and is counted where it goes to the link.
+fn datagrams(row: &Row, family: usize, way: Way) {
+    const COUNT: u32 = 500;
+    let bind = |site: usize, address: &str, port| {
+        let address = SocketAddr::from((address.parse::<IpAddr>().unwrap(), port));
+        let socket = row.sites[site].run(|| UdpSocket::bind(address)).unwrap();
+        socket.set_read_timeout(Some(WAIT)).unwrap();
+        socket
+    };
+    let (client, server) = (bind(0, CLIENT[family], 5000), bind(3, SERVER[family], 5001));
+    let (from, to) = if way == Way::Up { (client, server) } else { (server, client) };
+    let before = counted(row);
+    let mut seen = [0; 2000];
+    for n in 0..COUNT {
+        let sent = n.to_le_bytes().repeat(1 + n as usize % 300);
+        from.send_to(&sent, to.local_addr().unwrap()).unwrap();
+        let (length, sender) = to.recv_from(&mut seen).unwrap();
+        assert_eq!((&seen[..length], sender), (&sent[..], from.local_addr().unwrap()));
+    }
+    must_count(row, before, if way == Way::Up { [COUNT, 0] } else { [0, COUNT] });
+}
+
+/// So do ICMP's requests and replies; `ping` compares what comes back.
+fn echoes(row: &Row, family: usize) {
+    let before = counted(row);
+    let said = row.shell(0, &format!("ping -n -c 3 -i 0.2 -W 10 -s 1000 {} 2>&1", SERVER[family]));
+    assert!(said.contains("3 received") && !said.contains("wrong"), "{said}");
+    must_count(row, before, [3, 3]);
+}
+
+/// Each side agrees with its own gateway on ECN (RFC 3168 §6.1.1).
+fn ecn(row: &Row) {
+    // 1: asks for it; 2: only agrees to it.
+    for (client, hub) in [("1", "2"), ("2", "1"), ("1", "1"), ("2", "2")] {
+        for (site, value) in [(0, client), (1, "2"), (2, hub), (3, "2")] {
+            row.sites[site].run(|| write_sysctl("net.ipv4.tcp_ecn", value)).unwrap();
+        }
+        for address in SERVER {
+            let listener = row.listen(address, PORT);
+            let near = row.connect(address, PORT).unwrap();
+            let far = listener.accept().unwrap().0;
+            let uses = [&near, &far].map(|stream| info(stream).tcpi_options & OPTION_ECN != 0);
+            assert_eq!(uses, [client == "1", hub == "1"], "{address}: client {client}, hub {hub}");
+        }
+    }
+}
+
+/// A client's keep-alives need neither the link nor the other gateway.
+fn keep_alive(row: &Row, hub: &Daemon) {
+    let listener = row.listen(SERVER[0], PORT);
+    let mut near = row.connect(SERVER[0], PORT).unwrap();
+    let _far = listener.accept().unwrap().0;
+    hub.signal(libc::SIGSTOP);
+    // Dead after three seconds without an answer.
+    for (level, option, value) in [
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 2),
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+    ] {
+        let value: libc::c_int = value;
+        let size = size_of_val(&value) as libc::socklen_t;
+        // SAFETY: the kernel reads four bytes of a live integer.
+        assert_eq!(unsafe { libc::setsockopt(near.as_raw_fd(), level, option, (&raw const value).cast(), size) }, 0);
+    }
+    std::thread::sleep(Duration::from_millis(4_500));
+    assert!(info(&near).tcpi_last_ack_recv < 2_000, "{} ms since the last answer", info(&near).tcpi_last_ack_recv);
+    near.set_nonblocking(true).unwrap();
+    assert_eq!(near.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    hub.signal(libc::SIGCONT);
+}
+
+fn info(stream: &TcpStream) -> libc::tcp_info {
+    // SAFETY: plain numbers, of which the kernel writes as many as it has.
+    unsafe {
+        let mut info: libc::tcp_info = std::mem::zeroed();
+        let mut length = size_of_val(&info) as libc::socklen_t;
+        let option = (&raw mut info).cast();
+        let asked = libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, option, &raw mut length);
+        assert_eq!(asked, 0);
+        info
+    }
+}
