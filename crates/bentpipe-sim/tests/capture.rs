@@ -4,7 +4,7 @@
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::ping::PingSpec;
 use bentpipe_apps::report::{App, Report, Status};
-use bentpipe_link::capture::{Bypassed, Refusal, RequestId};
+use bentpipe_link::capture::{Bypassed, Named, Refusal, RequestId};
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::datagram::Body;
 use bentpipe_link::packet::Packet;
@@ -76,8 +76,17 @@ impl Program for Splitter {
                 }
                 Policy::IgnoreOnce => capture.connect_as(None, request.server, 0),
                 Policy::ByName => {
-                    assert_eq!(capture.connect_to_name("nobody", 1, 0), Err(SocketError::Unreachable));
-                    capture.connect_to_name("server", request.server.port(), 0)
+                    let named = |name| Named {
+                        name,
+                        port: request.server.port(),
+                        traffic_class: 0,
+                        client: None,
+                        may_connect: |_| true,
+                    };
+                    assert_eq!(capture.connect_to_name(named("nobody")), Err(SocketError::Unreachable));
+                    let judged = Named { may_connect: |_| false, ..named("server") };
+                    assert_eq!(capture.connect_to_name(judged), Err(SocketError::Denied));
+                    capture.connect_to_name(named("server"))
                 }
             };
             self.waiting.insert(connected.expect("a way there"), request.id);
@@ -110,7 +119,7 @@ impl Program for Splitter {
                 }
             }
         }
-        log.bypassed = sockets.capture().map(|capture| capture.bypassed()).unwrap_or_default();
+        log.bypassed = sockets.capture().map(|capture| capture.bypassed(None)).unwrap_or_default();
     }
 
     /// Once at the end, to see what has passed.
