@@ -122,6 +122,20 @@ fn a_flood_of_callers_opens_nothing_and_does_not_keep_the_pair_apart() {
     assert_eq!(world.hub().satellite.statistics().half_open, 0);
 }
 
+#[test]
+fn a_restarted_terminal_gets_in_on_a_thin_link_while_strangers_call() {
+    let mut world = World::new(&GEO.replace("10 Mbit/s", "64 kbit/s"), 1);
+    world.connect();
+    let mut callers = 0;
+    run_flooded(&mut world, &mut callers, 5.0, |_| false);
+    world.restart(TERMINAL);
+    let start = world.now;
+    run_flooded(&mut world, &mut callers, 60.0, |world| world.stations[TERMINAL].satellite.is_connected());
+    let time = world.now.since(start).as_secs_f64();
+    println!("back after {time:.2} s");
+    assert!(time < 20.0, "{time}");
+}
+
 /// A packet as long as a first flight, of a version that nobody speaks (RFC 9000 §15), from one of many addresses.
 fn of_another_version(number: u32) -> (std::net::SocketAddr, Vec<u8>) {
     let mut datagram = vec![0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8];

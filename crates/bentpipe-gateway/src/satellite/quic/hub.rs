@@ -87,12 +87,14 @@ impl QuicSatellite {
             }
             return;
         }
-        if self.half_open.len() >= HALF_OPEN_MAX && !self.evict(now) {
+        let from = incoming.remote_address();
+        let may_be_the_pair = incoming.remote_address_validated() && self.strangers.is_known(from);
+        if self.half_open.len() >= HALF_OPEN_MAX && !self.evict(now, may_be_the_pair) {
             self.ignore(incoming);
             return;
         }
         let gate = Arc::new(Gate::default());
-        let sizes = Sizes::new(&self.config, self.incoming, incoming.remote_address());
+        let sizes = Sizes::new(&self.config, self.incoming, from);
         server.transport_config(Arc::new(transport(&self.config, &sizes, &gate)));
         let at = self.clock.at(now);
         match self.endpoint.accept(incoming, at, &mut answer, Some(Arc::new(server))) {
@@ -114,9 +116,11 @@ impl QuicSatellite {
         self.endpoint.ignore(incoming);
     }
 
-    /// Makes room among the handshakes: one that is over, or else the oldest that has had its time.
-    fn evict(&mut self, now: Instant) -> bool {
-        let patience = Duration { ns: self.config.round_trip.ns.saturating_mul(4) };
+    /// Makes room among the handshakes: one that is over, or else the oldest that has had its time. Whoever calls from where
+    /// the other gateway was last need not wait for that.
+    fn evict(&mut self, now: Instant, may_be_the_pair: bool) -> bool {
+        let trips = if may_be_the_pair { 0 } else { 4 };
+        let patience = Duration { ns: self.config.round_trip.ns.saturating_mul(trips) };
         let over = self.half_open.iter().position(Peer::is_over);
         let index = over.or_else(|| self.half_open.iter().position(|peer| now.since(peer.started) > patience));
         let Some(index) = index else { return false };

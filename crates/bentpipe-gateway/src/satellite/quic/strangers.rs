@@ -6,7 +6,7 @@
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::units::BitRate;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Of the rate, answers get this part while the pair is connected.
 const SHARE: u64 = 20;
@@ -23,12 +23,27 @@ pub(super) struct Strangers {
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// From when on the share allows for another answer.
     from: Instant,
+    /// Where the other gateway was last: who calls from there may be it, and is answered first.
+    known: Option<IpAddr>,
 }
 
 impl Strangers {
+    /// The other gateway has proved that it is at this address.
+    pub(super) fn set_known(&mut self, address: SocketAddr) {
+        self.known = Some(address.ip());
+    }
+
+    /// The other gateway was at this address last, if at another port perhaps.
+    pub(super) fn is_known(&self, address: SocketAddr) -> bool {
+        self.known == Some(address.ip())
+    }
+
     /// An answer, if there is room for it.
     pub(super) fn push(&mut self, to: SocketAddr, bytes: Vec<u8>) {
-        if self.replies.len() < REPLIES_MAX {
+        if self.is_known(to) {
+            self.replies.truncate(REPLIES_MAX - 1);
+            self.replies.push_front((to, bytes));
+        } else if self.replies.len() < REPLIES_MAX {
             self.replies.push_back((to, bytes));
         }
     }
@@ -85,5 +100,11 @@ mod tests {
         (0..100).for_each(|_| strangers.push(to, vec![0; 42]));
         assert_eq!(std::iter::from_fn(|| strangers.take(Instant::ZERO)).count(), REPLIES_MAX);
         assert_eq!(strangers.due(), None);
+        (0..100).for_each(|_| strangers.push(to, vec![0; 42]));
+        let other = "198.51.100.1:2".parse().unwrap();
+        strangers.set_known("198.51.100.1:1".parse().unwrap());
+        strangers.push(other, vec![1; 42]);
+        assert_eq!(strangers.take(Instant::ZERO), Some((other, vec![1; 42])), "the other gateway's address goes first");
+        assert_eq!(std::iter::from_fn(|| strangers.take(Instant::ZERO)).count(), REPLIES_MAX - 1);
     }
 }
