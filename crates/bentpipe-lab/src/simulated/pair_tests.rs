@@ -9,6 +9,7 @@ use bentpipe_link::socket::{Connection, Program, Received, SocketError, SocketId
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_sim::network::{Network, ProgramId};
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 const TEXT: &str = "title = 'x'\n[links.sat]\nkind = 'geo-two-way'\nbetween = ['hub', 'ship']\n[gateways.sat]\n";
@@ -190,6 +191,29 @@ fn a_bit_error_while_the_circuit_is_set_up_costs_seconds() {
     let worst = times.iter().max().unwrap();
     println!("seed 71: {:?}, worst of 100: {worst:?}", times[71 - 7]);
     assert!(*worst < Instant::ZERO + Duration::from_secs(24), "{worst:?}");
+}
+
+/// `experiments/ntia-5-windows` at 24 channels: each packet goes whole over one slow channel, so that long ones take longer
+/// than short ones. The end of a transfer over them must not hold the next one down.
+#[test]
+fn a_transfer_is_not_held_down_by_the_end_of_the_one_before() {
+    let text = "title = 'x'\nseed = 7\n[links.sat]\nkind = 'acts-frame-relay'\nbetween = ['hub', 'site']\n\
+                queue = { bytes = '168 kB' }\n[gateways.sat]\ncompression = 'off'\n\
+                [hosts.hub.tcp]\npreset = 'bsd-1995'\nmtu = '1452 B'\nsend_buffer = '32 KiB'\n\
+                [hosts.site.tcp]\npreset = 'bsd-1995'\nmtu = '1452 B'\nreceive_window = '8 KiB'\n\
+                [[workloads]]\nname = 'ttcp'\napp = 'bulk'\nclient = 'site'\nserver = 'hub'\nseconds = '5 min'\n\
+                start = '5 s'\n\
+                [[workloads]]\nname = 'ftp'\napp = 'ftp'\nclient = 'site'\nserver = 'hub'\nbytes = '9 MB'\n\
+                start = '6 min'\ntimeout = '10 min'\n";
+    let scenario = Scenario::parse("x", text, &[]).unwrap();
+    let record = super::run(&scenario, &super::SimulatedOptions::default(), &AtomicBool::new(false)).unwrap();
+    let goodput = |name: &str, of: &str| {
+        let workload = record.cases[0].workloads.iter().find(|workload| workload.name == name).unwrap();
+        workload.measurements.iter().find(|measurement| measurement.name == of).unwrap().value
+    };
+    let (first, next) = (goodput("ttcp", "goodput"), goodput("ftp", "goodput"));
+    println!("{first:.0} bit/s, then {next:.0}");
+    assert!(next > 0.88 * first, "{first} bit/s, then {next}");
 }
 
 #[test]

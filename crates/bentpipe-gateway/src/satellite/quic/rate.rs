@@ -405,11 +405,15 @@ impl RateControl {
     /// or (0) over a whole span in which the sender was busy throughout.
     fn queue_delay(&self, few: usize) -> Option<Duration> {
         let base = self.base?;
-        let delays: Vec<(Duration, bool, Instant)> = self
+        // A bucket ends where the next begins: a long one has a pause in it.
+        let pause = OUTAGE.max(self.width() + self.width());
+        let delays: Vec<(Duration, bool, Instant, bool)> = self
             .settled()
             .rev()
             .filter(|(bucket, _)| bucket.acked > 0)
-            .map(|(bucket, end)| (bucket.delay, self.fills(bucket, end), bucket.start))
+            .map(|(bucket, end)| {
+                (bucket.delay, self.fills(bucket, end), bucket.start, end.since(bucket.start) > self.width() + pause)
+            })
             .collect();
         if few > 0 {
             return delays.iter().take(few).map(|delay| delay.0 - base).min();
@@ -419,7 +423,9 @@ impl RateControl {
         let within: Vec<_> = delays.iter().take_while(|delay| delay.2 + span >= newest).collect();
         let whole = newest.since(within.last()?.2) + self.width() + self.width() >= span;
         let busy = within.iter().filter(|delay| delay.1).count() * 2 >= within.len();
-        if !whole || !busy {
+        // What arrived around a pause says nothing about what the link carries.
+        let paused = within.iter().any(|delay| delay.3);
+        if !whole || !busy || paused {
             return None;
         }
         within.iter().map(|delay| delay.0 - base).min()
