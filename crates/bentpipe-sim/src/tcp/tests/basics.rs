@@ -122,6 +122,25 @@ fn a_closed_window_is_probed_until_it_opens() {
     assert_eq!((pipe.received, pipe.wrong), (86_000, 0), "the window update was enough");
 }
 
+/// Without scaling no more than 65 535 B can be told, however much room there is.
+#[test]
+fn a_window_that_cannot_be_told_is_no_news() {
+    let mut pipe = Pipe::new("", "window_scaling = false", 100);
+    // Enough for the receiver to tune its buffer far beyond the field.
+    pipe.run(ms(300));
+    let mut given = 0;
+    while pipe.received < 3_000_000 {
+        given += pipe.write(given, 3_000_000);
+        assert!(pipe.step(ms(100_000)));
+    }
+    pipe.run(pipe.now + Duration::from_secs(1));
+    let server = pipe.ends[1].as_ref().unwrap();
+    assert!(server.receive_window.granted > 2 * 65_535, "{}", server.receive_window.granted);
+    let sent = pipe.log.len();
+    pipe.with(1, |connection, output| (0..10).for_each(|_| connection.flush(output)));
+    assert_eq!(pipe.log.len(), sent);
+}
+
 /// SYNs at 0, 3, 9, 21, 45 s: RFC 1122's 3 s, doubled.
 #[test]
 fn syns_are_repeated_and_given_up() {
