@@ -136,6 +136,7 @@ fn old_and_odd_servers() {
     let outcome =
         Place::new().expect(&serve(&bytes, Habits { no_rest: true, ..Habits::default() }), &options(3), &bytes);
     assert!(outcome.notes.iter().any(|note| note.contains("whole files only")), "{:?}", outcome.notes);
+    assert_eq!(outcome.connections, 1);
     let outcome =
         Place::new().expect(&serve(&bytes, Habits { no_size: true, ..Habits::default() }), &options(3), &bytes);
     assert!(!outcome.size_checked);

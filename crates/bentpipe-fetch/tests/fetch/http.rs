@@ -49,6 +49,7 @@ fn a_server_without_ranges_gets_one_connection() {
     });
     let outcome = Place::new().expect(&url, &options(4), &bytes);
     assert!(outcome.notes.iter().any(|note| note.contains("no ranges")), "{:?}", outcome.notes);
+    assert_eq!(outcome.connections, 1);
 }
 
 #[test]

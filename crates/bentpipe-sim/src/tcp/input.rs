@@ -13,12 +13,15 @@ pub const CONGESTION_EXPERIENCED: u8 = 3;
 
 /// Least time between two answers to segments that need none (Linux: tcp_invalid_ratelimit).
 const ANSWER_INTERVAL: Duration = Duration::from_millis(500);
+/// After this long without a newer one, a timestamp tells nothing: the peer's clock may have gone halfway round (RFC 7323
+/// §5.5).
+const TIMESTAMP_LIFE: Duration = Duration::from_secs(24 * 24 * 3600);
 
 impl Connection {
     /// A listener's answer to a SYN: a connection whose SYN-ACK leaves.
     pub fn accept(settings: &Arc<Settings>, ends: Ends, syn: &Segment, output: &mut Output<'_>) -> Connection {
         let mut connection = Connection::new(settings, ends, output.now, State::SynReceived);
-        connection.learn_syn(syn);
+        connection.learn_syn(syn, output.now);
         // RFC 3168 §6.1.1: a SYN with both flags asks for ECN.
         connection.ecn &= syn.has(flag::ECE | flag::CWR);
         connection.send_syn(output);
@@ -26,13 +29,14 @@ impl Connection {
     }
 
     /// What the peer's SYN offers.
-    fn learn_syn(&mut self, segment: &Segment) {
+    fn learn_syn(&mut self, segment: &Segment, now: Instant) {
         let options = segment.syn.unwrap_or_default();
         self.peer_sequence = segment.sequence;
         self.buffer = super::receive::ReceiveBuffer::new(1);
         self.agree(options, segment.timestamps.is_some());
         if let Some((value, _)) = segment.timestamps {
             self.recent_timestamp = value;
+            self.timestamp_learnt = now;
         }
         // The window of a SYN is never scaled (RFC 7323 §2.2).
         self.peer_window = u64::from(segment.window);
@@ -70,7 +74,7 @@ impl Connection {
             && segment.sequence == self.peer_sequence.wrapping_add(first as u32)
             && segment.sack.is_none()
             && !self.ecn
-            && (!self.timestamps || segment.timestamps.is_some_and(|(value, _)| !self.is_older(value)));
+            && (!self.timestamps || segment.timestamps.is_some_and(|(value, _)| !self.is_older(value, output.now)));
         let done = ordinary
             && match segment.payload.length() {
                 0 => self.next_acknowledgement(segment, first, output),
@@ -99,7 +103,7 @@ impl Connection {
         self.keep_alive_probes = 0;
         self.probes_unanswered = 0;
         self.learn_window(segment, first, self.una);
-        self.learn_timestamp(segment, first);
+        self.learn_timestamp(segment, first, now);
         self.count_data(now, length);
         self.buffer.insert(first, std::mem::take(&mut segment.payload), false);
         self.changed = true;
@@ -119,7 +123,7 @@ impl Connection {
         self.keep_alive_probes = 0;
         self.learn_window(segment, first, acknowledged);
         self.process_acknowledgement(segment, acknowledged, AckFacts::default(), output);
-        self.learn_timestamp(segment, first);
+        self.learn_timestamp(segment, first, output.now);
         self.advance_close(output);
         self.transmit(output);
         self.tell_of_room();
@@ -151,7 +155,7 @@ impl Connection {
         if !segment.has(flag::SYN) {
             return;
         }
-        self.learn_syn(segment);
+        self.learn_syn(segment, output.now);
         self.ecn &= segment.has(flag::ECE) && !segment.has(flag::CWR);
         if segment.has(flag::ACK) {
             self.una = 1;
@@ -217,7 +221,7 @@ impl Connection {
             && self.timestamps
             && self.settings.paws
             && !segment.has(flag::RST)
-            && self.is_older(value)
+            && self.is_older(value, now)
         {
             self.answer_unacceptable(segment, output);
             return;
@@ -271,7 +275,7 @@ impl Connection {
         if !self.acknowledgement(segment, first, data, output) {
             return;
         }
-        self.learn_timestamp(segment, first);
+        self.learn_timestamp(segment, first, now);
         if data > 0 || segment.has(flag::FIN) {
             self.data(segment, first, edge, output);
         }
@@ -283,21 +287,22 @@ impl Connection {
         }
     }
 
-    /// Whether a timestamp is from before the last one learnt.
+    /// Whether a timestamp is from before the last one learnt, as far as that one tells anything.
     #[inline]
-    fn is_older(&self, timestamp: u32) -> bool {
-        (timestamp.wrapping_sub(self.recent_timestamp) as i32) < 0
+    fn is_older(&self, timestamp: u32, now: Instant) -> bool {
+        (timestamp.wrapping_sub(self.recent_timestamp) as i32) < 0 && now.since(self.timestamp_learnt) <= TIMESTAMP_LIFE
     }
 
     /// RFC 7323 §4.3: the timestamp to echo is that of the segment that the last acknowledgement reached.
     #[inline]
-    fn learn_timestamp(&mut self, segment: &Segment, first: u64) {
+    fn learn_timestamp(&mut self, segment: &Segment, first: u64, now: Instant) {
         if let Some((value, _)) = segment.timestamps
             && self.timestamps
             && first <= self.acknowledged_to_peer()
-            && !self.is_older(value)
+            && !self.is_older(value, now)
         {
             self.recent_timestamp = value;
+            self.timestamp_learnt = now;
         }
     }
 

@@ -192,6 +192,7 @@ pub struct Connection {
     /// The end of the last small segment sent (Minshall).
     small_until: u64,
     send_buffer: SendBuffer,
+    timestamp_learnt: Instant,
 
     // Congestion.
     window: Window,
@@ -369,6 +370,7 @@ impl Connection {
             receive_window: ReceiveWindow::new(settings),
             acks: AckPolicy::new(settings),
             recent_timestamp: 0,
+            timestamp_learnt: now,
             duplicate: None,
             fin_noted: false,
             ecn_echo: false,

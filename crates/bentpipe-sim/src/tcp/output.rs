@@ -131,7 +131,7 @@ impl Connection {
             return;
         }
         let emptied = unread == 0 && self.acks.drained();
-        if emptied || self.receive_window.worth_telling(next, unread, self.mss) {
+        if emptied || self.receive_window.worth_telling(next, unread, self.scaling, self.mss) {
             self.send_acknowledgement(output);
         }
     }

@@ -736,9 +736,11 @@ impl Connection {
         }
     }
 
-    /// Sends lost segments again, as far as the window allows.
+    /// Sends lost segments again, as far as the window allows; the first one of a recovery goes at once (RFC 5681 §3.2
+    /// step 3, RFC 6675 §5 step 4.3).
     pub(super) fn retransmit_lost(&mut self, output: &mut Output<'_>) {
-        while self.in_flight() < self.window.cwnd {
+        let paces = self.control.paces();
+        while self.in_flight() < self.window.cwnd || (self.repair == Repair::Recovery && self.prr.sent == 0 && !paces) {
             let Some(index) = self.board.next_repair() else { break };
             if self.is_paced(output.now) {
                 self.pace_blocks = true;

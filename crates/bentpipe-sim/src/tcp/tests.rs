@@ -5,11 +5,14 @@ use super::*;
 use bentpipe_link::datagram::{Body, Segment, flag};
 use bentpipe_link::seed::Seed;
 use bentpipe_link::stack::TcpConfig;
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 mod basics;
 mod fuzz;
 mod losses;
+mod prediction;
+mod timestamps;
 
 /// Decides whether a segment is lost.
 type Dropper = Box<dyn FnMut(usize, u64, &Segment) -> bool>;
@@ -20,9 +23,12 @@ pub struct Pipe {
     delay: Duration,
     pub ends: [Option<Connection>; 2],
     settings: [Arc<Settings>; 2],
-    /// Segments on their way: when they arrive, at which end.
+    clocks: [TimerClock; 2],
+    /// Segments on their way: when they arrive, their number, at which end.
     flying: Vec<(Instant, u64, usize, Segment)>,
     count: u64,
+    /// Numbers of segments that met congestion on their way (RFC 3168).
+    marked: BTreeSet<u64>,
     /// Every segment sent: when, by which end.
     pub log: Vec<(Instant, usize, Segment)>,
     /// Says of a segment (sender, number among its data segments) whether it is lost.
@@ -43,29 +49,46 @@ pub fn settings(text: &str) -> Arc<Settings> {
     Arc::new(Settings::new(&config).unwrap())
 }
 
-fn ends(end: usize) -> Ends {
+/// First sequence number of an end, close to the wrap.
+fn initial_sequence(end: usize) -> u32 {
+    u32::MAX - 5000 * (end as u32 + 1)
+}
+
+fn ends(end: usize, clock: TimerClock) -> Ends {
     let address = |end: usize| SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, end as u8 + 1), 1000 + end as u16);
     Ends {
         local: address(end),
         remote: address(1 - end),
         mtu: 1500,
-        // Close to the wrap.
-        sequence: u32::MAX - 5000 * (end as u32 + 1),
+        sequence: initial_sequence(end),
         random: Seed(end as u64).stream("control"),
-        clock: TimerClock::Exact,
+        clock,
     }
 }
 
 impl Pipe {
-    /// The client has sent its SYN.
+    /// The client has sent its SYN. Timers fire when they are due.
     pub fn new(client: &str, server: &str, delay_ms: u64) -> Pipe {
+        Pipe::with_clocks([settings(client), settings(server)], [TimerClock::Exact; 2], delay_ms)
+    }
+
+    /// The same with timers as the settings have them.
+    pub fn with_coarse_timers(client: &str, server: &str, delay_ms: u64) -> Pipe {
+        let settings = [settings(client), settings(server)];
+        let clocks = [TimerClock::new(&settings[0], 1_234_567), TimerClock::new(&settings[1], 7_654_321)];
+        Pipe::with_clocks(settings, clocks, delay_ms)
+    }
+
+    fn with_clocks(settings: [Arc<Settings>; 2], clocks: [TimerClock; 2], delay_ms: u64) -> Pipe {
         let mut pipe = Pipe {
             now: Instant::ZERO,
             delay: Duration::from_millis(delay_ms),
             ends: [None, None],
-            settings: [settings(client), settings(server)],
+            settings,
+            clocks,
             flying: Vec::new(),
             count: 0,
+            marked: BTreeSet::new(),
             log: Vec::new(),
             drop: Box::new(|_, _, _| false),
             data_sent: [0; 2],
@@ -77,7 +100,7 @@ impl Pipe {
         };
         let mut datagrams = Outbox::default();
         let mut output = Output { now: pipe.now, datagrams: &mut datagrams };
-        pipe.ends[0] = Some(Connection::connect(&pipe.settings[0], ends(0), &mut output));
+        pipe.ends[0] = Some(Connection::connect(&pipe.settings[0], ends(0, clocks[0]), &mut output));
         pipe.collect(0, datagrams);
         pipe
     }
@@ -149,10 +172,12 @@ impl Pipe {
             if self.ends[to].is_none() {
                 let mut datagrams = Outbox::default();
                 let mut output = Output { now: self.now, datagrams: &mut datagrams };
-                self.ends[to] = Some(Connection::accept(&self.settings[to], ends(to), &segment, &mut output));
+                let local = ends(to, self.clocks[to]);
+                self.ends[to] = Some(Connection::accept(&self.settings[to], local, &segment, &mut output));
                 self.collect(to, datagrams);
             } else {
-                self.with(to, |connection, output| connection.segment(&mut segment.clone(), 0, output));
+                let class = if self.marked.remove(&number) { input::CONGESTION_EXPERIENCED } else { 0 };
+                self.with(to, |connection, output| connection.segment(&mut segment.clone(), class, output));
             }
         } else {
             for end in 0..2 {

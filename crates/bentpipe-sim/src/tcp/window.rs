@@ -15,7 +15,7 @@ pub struct ReceiveWindow {
     edge: u64,
     /// What the stack is ready to grant now (Linux's rcv_ssthresh), what the buffer holds (window_clamp), and what it may
     /// grow to.
-    granted: u64,
+    pub(super) granted: u64,
     clamp: u64,
     clamp_max: u64,
     /// Data of a full segment, and of the whole segments in a fixed window.
@@ -143,11 +143,12 @@ impl ReceiveWindow {
     }
 
     /// Whether the program's reading has made so much room that the peer should hear of it: two segments, or half of all
-    /// there is (RFC 9293 §3.8.6.2.2; Linux tells when the window has doubled).
+    /// there is (RFC 9293 §3.8.6.2.2; Linux tells when the window has doubled), as far as the field of the header can say it.
     #[must_use]
-    pub fn worth_telling(&self, next: u64, unread: u64, segment: u64) -> bool {
+    pub fn worth_telling(&self, next: u64, unread: u64, scaled: bool, segment: u64) -> bool {
         let told = self.edge.saturating_sub(next);
-        let size = self.size(unread, segment);
+        let shift = if scaled { self.shift } else { 0 };
+        let size = self.size(unread, segment).min(65_535 << shift);
         let most = self.fixed.unwrap_or(self.granted);
         size >= told * 2 && size > told && size - told >= (2 * segment).min(most / 2).max(1)
     }

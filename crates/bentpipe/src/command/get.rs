@@ -249,14 +249,7 @@ impl Display {
         if self.quiet || (self.bar.is_none() && !due) {
             return;
         }
-        let of = size.map_or(String::new(), |size| format!(" of {}", quantity::bytes(size as f64)));
-        let mut text =
-            format!("{}{of}, {}, {connections} conn.", quantity::bytes(done as f64), quantity::rate(rate * 8.0));
-        if let (Some(size), true) = (size, rate > 0.0) {
-            let left = (size.saturating_sub(done) as f64 / rate).ceil() as u64;
-            text.push_str(&format!(", {}:{:02} left", left / 60, left % 60));
-        }
-        let text = text.replace('\u{a0}', " ");
+        let text = progress(size, done, rate, connections);
         match &self.bar {
             Some(bar) => {
                 bar.set_length(size.unwrap_or(0));
@@ -282,6 +275,39 @@ impl Display {
     }
 }
 
+/// `1 MB of 4 MB, 800 kbit/s, 2 conn., 0:30 left`; what is left is known with the size and a rate (in bytes per second).
+fn progress(size: Option<u64>, done: u64, rate: f64, connections: usize) -> String {
+    let of = size.map_or(String::new(), |size| format!(" of {}", quantity::bytes(size as f64)));
+    let mut text = format!("{}{of}, {}, {connections} conn.", quantity::bytes(done as f64), quantity::rate(rate * 8.0));
+    if let (Some(size), true) = (size, rate > 0.0) {
+        let left = (size.saturating_sub(done) as f64 / rate).ceil() as u64;
+        text.push_str(&format!(", {}:{:02} left", left / 60, left % 60));
+    }
+    text.replace('\u{a0}', " ")
+}
+
 const BAR_COLUMNS: usize = 16;
 const RATE_OVER: Duration = Duration::from_secs(5);
 const LINE_EVERY: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_tells_the_time_left_where_it_can() {
+        let (size, rate) = (Some(4_000_000), 100_000.0);
+        for (size, done, rate, expected) in [
+            (size, 1_000_000, rate, "1 MB of 4 MB, 800 kbit/s, 2 conn., 0:30 left"),
+            (size, 3_950_001, rate, "3.95 MB of 4 MB, 800 kbit/s, 2 conn., 0:01 left"),
+            (size, 0, 1000.0, "0 B of 4 MB, 8 kbit/s, 2 conn., 66:40 left"),
+            (size, 4_000_000, rate, "4 MB of 4 MB, 800 kbit/s, 2 conn., 0:00 left"),
+            // More than the server said there was.
+            (size, 4_000_001, rate, "4 MB of 4 MB, 800 kbit/s, 2 conn., 0:00 left"),
+            (size, 0, 0.0, "0 B of 4 MB, 0 bit/s, 2 conn."),
+            (None, 1_000_000, rate, "1 MB, 800 kbit/s, 2 conn."),
+        ] {
+            assert_eq!(progress(size, done, rate, 2), expected);
+        }
+    }
+}

@@ -122,6 +122,25 @@ fn a_closed_window_is_probed_until_it_opens() {
     assert_eq!((pipe.received, pipe.wrong), (86_000, 0), "the window update was enough");
 }
 
+/// Without scaling no more than 65 535 B can be told, however much room there is.
+#[test]
+fn a_window_that_cannot_be_told_is_no_news() {
+    let mut pipe = Pipe::new("", "window_scaling = false", 100);
+    // Enough for the receiver to tune its buffer far beyond the field.
+    pipe.run(ms(300));
+    let mut given = 0;
+    while pipe.received < 3_000_000 {
+        given += pipe.write(given, 3_000_000);
+        assert!(pipe.step(ms(100_000)));
+    }
+    pipe.run(pipe.now + Duration::from_secs(1));
+    let server = pipe.ends[1].as_ref().unwrap();
+    assert!(server.receive_window.granted > 2 * 65_535, "{}", server.receive_window.granted);
+    let sent = pipe.log.len();
+    pipe.with(1, |connection, output| (0..10).for_each(|_| connection.flush(output)));
+    assert_eq!(pipe.log.len(), sent);
+}
+
 /// SYNs at 0, 3, 9, 21, 45 s: RFC 1122's 3 s, doubled.
 #[test]
 fn syns_are_repeated_and_given_up() {
@@ -144,23 +163,28 @@ fn syns_are_repeated_and_given_up() {
     assert_eq!(times, [1, 2, 3, 4, 5, 7, 11, 19, 35]);
 }
 
+/// The tail loss probe repeats the data first, two round trips and 2 ms after it left.
 #[test]
 fn data_that_nobody_acknowledges_is_given_up() {
     for (text, least, most) in [
-        ("", 900, 1100), // Linux: about 924 s after the first retransmission
-        ("user_timeout = '30 s'", 29, 35),
-        ("rto_estimator = 'rfc6298'\nretries = 3", 10, 20),
+        // Linux's tcp_model_timeout: 0.2 s · (2^10 − 1) + 6 · 120 s = 924.6 s after the first repetition, and at most one
+        // time-out (120 s) later.
+        ("", 925.0, 1045.1),
+        ("user_timeout = '30 s'", 30.4, 30.5),
+        // One second after the probe, and 2, 4 and 8 s after each of three repetitions.
+        ("rto_estimator = 'rfc6298'\nretries = 3", 15.4, 15.5),
     ] {
         let mut pipe = Pipe::new(text, "", 100);
         pipe.run(ms(300));
         pipe.drop = Box::new(|_, _, _| true);
         pipe.write(0, 5000);
         let start = pipe.now;
-        pipe.run(ms(10_000_000));
+        while pipe.ends[0].as_ref().unwrap().progress().is_ok() {
+            assert!(pipe.step(ms(10_000_000)), "{text}");
+        }
         assert_eq!(pipe.ends[0].as_ref().unwrap().progress(), Err(SocketError::TimedOut), "{text}");
-        let last = pipe.log.last().unwrap().0.since(start).as_secs_f64();
-        assert!(last < f64::from(most), "{text}: last segment after {last} s");
-        let _ = least;
+        let time = pipe.now.since(start).as_secs_f64();
+        assert!((least..most).contains(&time), "{text}: given up after {time} s");
     }
 }
 

@@ -38,16 +38,76 @@ fn one_loss_costs_one_retransmission() {
     }
 }
 
-/// A window of 40 segments when segment 30 is lost: the threshold falls to half (Reno) or 70 % (CUBIC) of it.
+/// What the client did about one lost segment of 400 while each acknowledgement came by itself.
+struct OneLoss {
+    /// Window at the loss, threshold after it, in segments.
+    window: u32,
+    threshold: u32,
+    /// Data segments sent at each acknowledgement during recovery, the first one's repetition included.
+    sends: Vec<usize>,
+}
+
+fn one_loss(text: &str, lost: u64) -> OneLoss {
+    let text = format!("{text}\nack_every = 1");
+    let mut pipe = Pipe::new(&text, &text, 100);
+    pipe.drop = Box::new(move |end, number, segment| end == 0 && segment.payload.length() > 0 && number == lost);
+    pipe.run(Instant::ZERO + Duration::from_millis(300));
+    let mut given = pipe.write(0, 400 * MSS);
+    let mut seen = OneLoss { window: 0, threshold: 0, sends: Vec::new() };
+    while pipe.received < 400 * MSS {
+        let client = pipe.ends[0].as_ref().unwrap();
+        let (window, was) = (client.window(), client.repair);
+        let to = pipe.flying.iter().min_by_key(|(at, number, ..)| (*at, *number)).map(|(_, _, to, _)| *to);
+        let sent = pipe.data().len();
+        assert!(pipe.step(Instant::ZERO + LONG));
+        given += pipe.write(given, 400 * MSS);
+        let client = pipe.ends[0].as_ref().unwrap();
+        let begins = was < Repair::Recovery && client.repair == Repair::Recovery;
+        if begins {
+            assert!(seen.sends.is_empty(), "{text}: one recovery");
+            (seen.window, seen.threshold) = (window.cwnd, client.window().ssthresh);
+        }
+        if to == Some(0) && (begins || was == Repair::Recovery && client.repair == Repair::Recovery) {
+            seen.sends.push(pipe.data().len() - sent);
+        }
+    }
+    assert_eq!(pipe.ends[0].as_ref().unwrap().window().ssthresh, seen.threshold, "{text}");
+    seen
+}
+
+/// RFC 5681 §3.1: half of the window; RFC 9438 §4.6: 70 % of it.
 #[test]
 fn the_window_falls_as_the_controller_says() {
-    for (text, share) in [("congestion_control = 'reno'\nack_every = 1", 0.5), ("ack_every = 1", 0.7)] {
-        let (pipe, _) = lossy(text, 400, &[30]);
-        let window = pipe.ends[0].as_ref().unwrap().window();
-        // Sent when 30 was acknowledged: 10 + 20 + … the window at the loss lies between 40 and 60.
-        let threshold = f64::from(window.ssthresh);
-        assert!((40.0 * share - 1.0..=60.0 * share + 1.0).contains(&threshold), "{text}: {threshold}");
+    for (text, share) in [("congestion_control = 'reno'", 0.5), ("", 0.7)] {
+        for lost in [30, 100] {
+            let seen = one_loss(text, lost);
+            assert!(seen.window > 30, "{text}: {}", seen.window);
+            let expected = f64::from(seen.window) * share;
+            let found = f64::from(seen.threshold);
+            assert!((found - expected).abs() <= 1.0, "{text}: {found} of {}", seen.window);
+        }
     }
+}
+
+/// RFC 6937 §1: with proportional rate reduction, a recovery that halves the window sends at every second acknowledgement;
+/// without it, nothing until half of the window has left the network (RFC 6675 §5), then at every one.
+#[test]
+fn proportional_rate_reduction_spreads_what_recovery_sends() {
+    let sends = |on: bool| {
+        let seen = one_loss(&format!("congestion_control = 'reno'\nproportional_rate_reduction = {on}"), 100);
+        assert!(seen.window >= 60 && seen.sends.len() >= 60, "{} {:?}", seen.window, seen.sends);
+        // RFC 6675 §5 step 4.3, RFC 6937 §3.
+        assert_eq!(seen.sends[0], 1, "the repetition goes at once: {:?}", seen.sends);
+        (seen.window as usize, seen.sends)
+    };
+    let longest_silence = |sends: &[usize]| sends.split(|n| *n > 0).map(<[usize]>::len).max();
+    let (window, on) = sends(true);
+    assert!(longest_silence(&on) <= Some(2) && on.iter().all(|n| *n <= 1), "{on:?}");
+    assert!(on.iter().sum::<usize>().abs_diff(window / 2) <= 3, "{window}: {on:?}");
+    let (window, off) = sends(false);
+    let silence = off[1..].iter().take_while(|n| **n == 0).count();
+    assert!((window / 2 - 6..=window / 2).contains(&silence), "{window}: {off:?}");
+    assert!(off[1 + silence..].iter().all(|n| *n == 1), "{off:?}");
 }
 
 #[test]
@@ -62,9 +122,9 @@ fn many_losses_in_one_window_are_repaired_without_a_timeout() {
     // over and repeats more than was lost.
     let (_, newreno) = lossy("sack = false", 200, lost);
     let (_, reno) = lossy("sack = false\nrecovery = 'reno'", 200, lost);
-    let (tahoe, _) = lossy("sack = false\nrecovery = 'tahoe'", 200, lost);
+    let (tahoe, time) = lossy("sack = false\nrecovery = 'tahoe'", 200, lost);
     assert!(reno > newreno, "{reno} after {newreno}");
-    assert!(repeats(&tahoe) >= 6);
+    assert!(repeats(&tahoe) > 6 && time < reno, "{} repeats, {time} and {reno}", repeats(&tahoe));
 }
 
 #[test]
@@ -123,11 +183,11 @@ fn without_fast_retransmit_every_loss_is_a_timeout() {
     assert!(repeats(&pipe) >= 1);
 }
 
-#[test]
-fn a_timeout_that_was_too_early_is_taken_back() {
-    // The link stands still until 2.4 s: nothing was lost.
-    let text = "tail_loss_probe = false\nack_every = 1";
-    let mut pipe = Pipe::new(text, text, 100);
+/// The link stands still until 2.4 s, but loses nothing. The client has ten segments on their way; returns its slow-start
+/// threshold afterwards and how many segments it sent twice.
+fn after_a_pause(text: &str) -> (u32, usize) {
+    let text = format!("{text}\ntail_loss_probe = false\nack_every = 1");
+    let mut pipe = Pipe::new(&text, &text, 100);
     pipe.run(Instant::ZERO + Duration::from_millis(300));
     pipe.hold = Instant::ZERO + Duration::from_millis(2400);
     let mut given = pipe.write(0, 300 * MSS);
@@ -135,9 +195,31 @@ fn a_timeout_that_was_too_early_is_taken_back() {
         given += pipe.write(given, 300 * MSS);
         assert!(pipe.step(Instant::ZERO + LONG));
     }
-    let window = pipe.ends[0].as_ref().unwrap().window();
-    assert!(window.ssthresh > 100 || window.cwnd > 20, "F-RTO took the reduction back: {window:?}");
     assert_eq!(pipe.wrong, 0);
+    (pipe.ends[0].as_ref().unwrap().window().ssthresh, repeats(&pipe))
+}
+
+#[test]
+fn a_timeout_that_was_too_early_is_taken_back() {
+    for (frto, timestamps, taken_back) in [
+        (true, false, true),
+        // Eifel (RFC 3522) needs no more than the echo of a timestamp.
+        (false, true, true),
+        (true, true, true),
+        (false, false, false),
+    ] {
+        for sack in [true, false] {
+            let text = format!("sack = {sack}\ntimestamps = {timestamps}\nfrto = {frto}");
+            let (threshold, repeats) = after_a_pause(&text);
+            // The timer fires twice. Without a sign that this was too early, all ten segments go again.
+            assert_eq!(
+                (threshold == u32::MAX, repeats == 2),
+                (taken_back, taken_back),
+                "{text}: {threshold}, {repeats}"
+            );
+            assert!(taken_back || threshold < 10 && repeats >= 10, "{text}: {threshold}, {repeats}");
+        }
+    }
 }
 
 #[test]
