@@ -275,7 +275,7 @@ impl Display {
     }
 }
 
-/// `1 MB of 4 MB, 800 kbit/s, 2 conn., 0:30 left`; what is left is known with the size and a rate (in bytes per second).
+/// `1.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:30 left`; what is left is known with the size and a rate (in bytes per second).
 fn progress(size: Option<u64>, done: u64, rate: f64, connections: usize) -> String {
     let of = size.map_or(String::new(), |size| format!(" of {}", quantity::bytes(size as f64)));
     let mut text = format!("{}{of}, {}, {connections} conn.", quantity::bytes(done as f64), quantity::rate(rate * 8.0));
@@ -298,14 +298,14 @@ mod tests {
     fn progress_tells_the_time_left_where_it_can() {
         let (size, rate) = (Some(4_000_000), 100_000.0);
         for (size, done, rate, expected) in [
-            (size, 1_000_000, rate, "1 MB of 4 MB, 800 kbit/s, 2 conn., 0:30 left"),
-            (size, 3_950_001, rate, "3.95 MB of 4 MB, 800 kbit/s, 2 conn., 0:01 left"),
-            (size, 0, 1000.0, "0 B of 4 MB, 8 kbit/s, 2 conn., 66:40 left"),
-            (size, 4_000_000, rate, "4 MB of 4 MB, 800 kbit/s, 2 conn., 0:00 left"),
+            (size, 1_000_000, rate, "1.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:30 left"),
+            (size, 3_950_001, rate, "3.95 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:01 left"),
+            (size, 0, 1000.0, "0 B of 4.00 MB, 8.00 kbit/s, 2 conn., 66:40 left"),
+            (size, 4_000_000, rate, "4.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:00 left"),
             // More than the server said there was.
-            (size, 4_000_001, rate, "4 MB of 4 MB, 800 kbit/s, 2 conn., 0:00 left"),
-            (size, 0, 0.0, "0 B of 4 MB, 0 bit/s, 2 conn."),
-            (None, 1_000_000, rate, "1 MB, 800 kbit/s, 2 conn."),
+            (size, 4_000_001, rate, "4.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:00 left"),
+            (size, 0, 0.0, "0 B of 4.00 MB, 0 bit/s, 2 conn."),
+            (None, 1_000_000, rate, "1.00 MB, 800 kbit/s, 2 conn."),
         ] {
             assert_eq!(progress(size, done, rate, 2), expected);
         }
