@@ -434,10 +434,10 @@ impl Ip {
     /// A whole packet, now or once its last fragment is here (RFC 791 §3.2).
     #[inline]
     fn reassemble(&mut self, now: Instant, datagram: Box<Datagram>) -> Option<Box<Datagram>> {
-        if matches!(datagram.body, Body::Fragment { .. }) { self.join(now, datagram) } else { Some(datagram) }
+        if matches!(datagram.body, Body::Fragment { .. }) { self.join(now, &datagram) } else { Some(datagram) }
     }
 
-    fn join(&mut self, now: Instant, datagram: Box<Datagram>) -> Option<Box<Datagram>> {
+    fn join(&mut self, now: Instant, datagram: &Datagram) -> Option<Box<Datagram>> {
         let Body::Fragment { whole, offset, length, .. } = &datagram.body else { return None };
         self.fragments.retain(|_, reassembly| now.since(reassembly.since) < REASSEMBLY);
         let key = (datagram.source, whole.identification);
