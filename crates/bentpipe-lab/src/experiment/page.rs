@@ -6,7 +6,7 @@ use super::engine::Outcome;
 use super::judge::{Lookup, Verdict};
 use super::load::Experiment;
 use super::table::Table;
-use crate::page::{Chart, Page};
+use crate::page::{Chart, Filter, Page};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -46,7 +46,7 @@ pub fn html(experiment: &Experiment, outcome: &Outcome, table: &Table) -> String
         version: env!("CARGO_PKG_VERSION"),
         table,
     };
-    let filters: &[(&str, fn(String) -> String)] =
+    let filters: &[(&str, Filter)] =
         &[("tone", |verdict| tone(&verdict).to_owned()), ("words", |verdict| verdict.replace('-', " "))];
     Page { template: TEMPLATE, charts: view.charts.iter().collect(), filters }.render(&view)
 }

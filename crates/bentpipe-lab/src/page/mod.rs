@@ -14,6 +14,9 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Value};
 use serde::Serialize;
 
+/// What a template makes of a text.
+pub type Filter = fn(String) -> String;
+
 /// What a page is made of.
 pub struct Page<'a> {
     /// Its template, which extends `page.html`.
@@ -21,7 +24,7 @@ pub struct Page<'a> {
     /// The charts it has, in the order in which they stand there.
     pub charts: Vec<&'a Chart>,
     /// Filters that only this page has.
-    pub filters: &'a [(&'static str, fn(String) -> String)],
+    pub filters: &'a [(&'static str, Filter)],
 }
 
 impl Page<'_> {

@@ -174,9 +174,9 @@ impl AckPolicy {
         self.told
     }
 
-    /// When the delay ends; [`Instant::FAR`]: nothing waits for that.
+    /// When the timer of the delay fires; [`Instant::FAR`]: nothing waits for that.
     #[must_use]
-    pub fn due(&self) -> Instant {
+    pub fn fires(&self) -> Instant {
         self.fires
     }
 

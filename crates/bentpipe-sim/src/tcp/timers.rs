@@ -26,7 +26,7 @@ impl Connection {
             return Instant::FAR;
         }
         let next = self.timer.map_or(Instant::FAR, |(_, at)| at);
-        let next = next.min(self.acks.due()).min(self.handshake.due).min(self.ends_at).min(self.paced_wake());
+        let next = next.min(self.acks.fires()).min(self.handshake.due).min(self.ends_at).min(self.paced_wake());
         match self.settings.keep_alive {
             Some(idle) => next.min(self.keep_alive_due(idle)),
             None => next,
@@ -63,7 +63,7 @@ impl Connection {
                 Timer::WindowProbe => self.probe_window(output),
             }
         }
-        if due(self.acks.due()) {
+        if due(self.acks.fires()) {
             self.acks.expired(self.rto.rto());
             self.acknowledge_if_owed(output);
         }

@@ -299,8 +299,8 @@ proptest! {
         let mut others = fates.into_iter().filter(|fate| !matches!(fate, Fate::Lost));
         let limit = Instant::ZERO + Duration::from_secs(3000);
         for steps in 0.. {
-            for end in 0..2 {
-                programs[end].work(&mut pipe, end)?;
+            for (end, program) in programs.iter_mut().enumerate() {
+                program.work(&mut pipe, end)?;
             }
             let done = |end: usize| {
                 let program: &Program = &programs[end];
@@ -364,8 +364,8 @@ proptest! {
             }
             let until = pipe.now + Duration::from_millis(wait);
             for _ in 0..10_000 {
-                for end in 0..2 {
-                    programs[end].work(&mut pipe, end)?;
+                for (end, program) in programs.iter_mut().enumerate() {
+                    program.work(&mut pipe, end)?;
                 }
                 let wakes = programs[0].next(pipe.now).min(programs[1].next(pipe.now));
                 if !pipe.step(wakes.min(until)) && wakes >= until {
