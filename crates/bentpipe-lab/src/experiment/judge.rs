@@ -483,17 +483,17 @@ impl Samples {
         estimate(&self.values(), CONFIDENCE)
     }
 
-    /// The ratio: of pairs with the same seed where both have the same runs, else of the means, whose relative intervals
-    /// add as squares.
+    /// The ratio: of pairs with the same seed where both have the same runs, else of the means, whose intervals add as
+    /// squares (the delta method).
     fn divided_by(&self, other: &Samples) -> Option<Estimate> {
         if self.tried == other.tried {
             let pairs = self.of_runs.iter().filter_map(|(run, value)| Some(value / other.of_runs.get(run)?));
             return estimate(&pairs.collect::<Vec<_>>(), CONFIDENCE);
         }
         let (above, below) = (self.estimate()?, other.estimate()?);
-        let relative = |of: &Estimate| of.half_width.unwrap_or(0.0) / of.mean;
+        let half = |of: &Estimate| of.half_width.unwrap_or(0.0);
         let mean = above.mean / below.mean;
-        let half_width = mean.abs() * relative(&above).hypot(relative(&below));
+        let half_width = half(&above).hypot(half(&below) * mean) / below.mean.abs();
         let n = above.n.max(below.n);
         // The least and the greatest are not told of a ratio of means.
         Some(Estimate {

@@ -100,8 +100,8 @@ fn each_rule_can_be_kept_and_broken() {
         ("along = 'window'\nat_least = '90 bit/s'", [91.0, 1.0, 1.0], Within),
         ("along = 'window'\nat_least = '90 bit/s'", [89.0, 1.0, 1.0], Outside),
         ("along = 'window'\nfrom = '60 KiB'\nat_least = '150 bit/s'", [151.0, 1.0, 1.0], Within),
-        ("over = { at = { size = '2 MB' } }\nvalue = 2.0\ntolerance = '1 %'", [1.0, 50.0, 1.0], Within),
-        ("over = { at = { size = '2 MB' } }\nvalue = 2.0\ntolerance = '1 %'", [1.0, 60.0, 1.0], Outside),
+        ("over = { at = { size = '2 MB' } }\nvalue = 2.0\ntolerance = '1 %'\nbecause = 'Exact.'", [1.0, 50.0, 1.0], Within),
+        ("over = { at = { size = '2 MB' } }\nvalue = 2.0\ntolerance = '1 %'\nbecause = 'Exact.'", [1.0, 60.0, 1.0], Outside),
     ] {
         let row = judged(check, &[&[100.0], &[others[0]], &[others[1]], &[others[2]]]);
         assert_eq!(row.verdict, verdict, "{check}: {row:?}");
@@ -119,6 +119,24 @@ fn a_remedy_without_figures_has_a_dash_and_a_ratio_of_one_point_with_itself_is_t
     // The modern host does not follow the window.
     let row = judged("over = { at = { window = '64 KiB' } }\nat_least = 1", all);
     assert_eq!(row.remedies[0].1.replace('\u{a0}', " "), "300 bit/s");
+}
+
+/// Ratios pair runs of the same number; where one side has another number of runs, both sides' intervals count.
+#[test]
+fn a_ratio_pairs_runs_of_the_same_seed() {
+    let check = "at_least = 0.1\nover = { at = { window = '64 KiB' } }";
+    // Both sides follow the seed alike: the ratio is known exactly, though either mean is not.
+    let paired = judged(check, &[&[10.0, 20.0, 40.0], &[20.0, 40.0, 80.0]]);
+    assert_eq!((paired.value, paired.half_width), (Some(0.5), Some(0.0)));
+    // The second run failed: what is left are the pairs of the others, not of its neighbours.
+    let failed = judged(check, &[&[10.0, 0.0, 40.0], &[20.0, 40.0, 80.0]]);
+    assert_eq!((failed.value, failed.half_width), (Some(0.5), Some(0.0)));
+    let sure = judged(check, &[&[10.0, 20.0, 30.0], &[40.0]]);
+    assert_eq!(sure.value, Some(0.5));
+    // t(2, 0.975) · 10 ÷ √3 ÷ 40
+    assert!((sure.half_width.unwrap() - 4.302_65 * 10.0 / 3f64.sqrt() / 40.0).abs() < 1e-3, "{sure:?}");
+    let unsure_below = judged(check, &[&[40.0], &[10.0, 20.0, 30.0]]);
+    assert!((unsure_below.half_width.unwrap() - 2.0 * 4.302_65 * 10.0 / 3f64.sqrt() / 20.0).abs() < 5e-3);
 }
 
 #[test]
