@@ -100,8 +100,16 @@ fn each_rule_can_be_kept_and_broken() {
         ("along = 'window'\nat_least = '90 bit/s'", [91.0, 1.0, 1.0], Within),
         ("along = 'window'\nat_least = '90 bit/s'", [89.0, 1.0, 1.0], Outside),
         ("along = 'window'\nfrom = '60 KiB'\nat_least = '150 bit/s'", [151.0, 1.0, 1.0], Within),
-        ("over = { at = { size = '2 MB' } }\nvalue = 2.0\ntolerance = '1 %'\nbecause = 'Exact.'", [1.0, 50.0, 1.0], Within),
-        ("over = { at = { size = '2 MB' } }\nvalue = 2.0\ntolerance = '1 %'\nbecause = 'Exact.'", [1.0, 60.0, 1.0], Outside),
+        (
+            "over = { at = { size = '2 MB' } }\nvalue = 2.0\ntolerance = '1 %'\nbecause = 'Exact.'",
+            [1.0, 50.0, 1.0],
+            Within,
+        ),
+        (
+            "over = { at = { size = '2 MB' } }\nvalue = 2.0\ntolerance = '1 %'\nbecause = 'Exact.'",
+            [1.0, 60.0, 1.0],
+            Outside,
+        ),
     ] {
         let row = judged(check, &[&[100.0], &[others[0]], &[others[1]], &[others[2]]]);
         assert_eq!(row.verdict, verdict, "{check}: {row:?}");
