@@ -159,30 +159,38 @@ fn first_byte_max(way: &Way) -> f64 {
     if way.keys == EARLY.keys { FIRST_BYTE_EARLY_MAX_S } else { FIRST_BYTE_MAX_S }
 }
 
-/// Best achievable at the link's packet size: of every packet of MTU bytes, MTU − 40 are data (TCP/IP's own headers); it takes
-/// the framed packet's bits ÷ rate; a share 1 − (1 − ratio)^bits of the packets is damaged, and each is sent again until it
-/// arrives and not once more. The best goodput is rate · (MTU − 40) · 8 ÷ bits · (1 − ratio)^bits.
+/// Best achievable: of every packet of SIZE bytes, SIZE − 40 are data (TCP/IP's own headers); it takes its framed bits on the
+/// link, and is sent again with the chance that a bit of them is wrong, for every copy has to arrive and not once more. The
+/// best goodput is the greatest over all sizes up to the MTU of rate · (SIZE − 40) · 8 ÷ bits · (1 − ratio)^bits.
 fn acts(seeds: u64, aims: &mut Aims) {
     println!("20 MB over the ACTS T1, {seeds} seeds, medians");
-    println!("{:>10}{:>14}{:>14}{:>10}", "ratio", "best kbit/s", "pair kbit/s", "share");
+    println!("{:>10}{:>14}{:>10}{:>14}{:>10}", "ratio", "best kbit/s", "at", "pair kbit/s", "share");
     for ratio in RATIOS {
         let link =
             format!("kind = 'acts-t1'\nbetween = ['hub', 'ship']\nnoise = {ratio:e}\nqueue = {{ bytes = '750 kB' }}\n");
         let runs = runs(&link, &PAIR, &transfer("20 MB"), seeds);
         let goodput = median(runs.iter().map(|case| measure(case, "goodput")));
-        let best = best_achievable(&scenario(&link, &PAIR, &transfer("1 B"), 1).cases[0].links[0].config, ratio);
+        let (best, size) =
+            best_achievable(&scenario(&link, &PAIR, &transfer("1 B"), 1).cases[0].links[0].config, ratio);
         let share = goodput / best;
         let verdict = aims.at_least(&format!("ACTS T1 at {ratio:e}, share of the best"), share, SHARE_MIN);
-        println!("{ratio:>10.0e}{:>14.1}{:>14.1}{share:>10.4} {verdict}", best / 1e3, goodput / 1e3);
+        println!("{ratio:>10.0e}{:>14.1}{size:>8} B{:>14.1}{share:>10.4} {verdict}", best / 1e3, goodput / 1e3);
     }
-    println!("best: rate x (MTU - 40) x 8 / framed bits x (1 - ratio)^(framed bits); asked: {SHARE_MIN} of it\n");
+    println!(
+        "best: over all packet sizes, rate x (size - 40) x 8 / framed bits x (1 - ratio)^(framed bits); asked: {SHARE_MIN} of it\n"
+    );
 }
 
-fn best_achievable(link: &LinkConfig, ratio: f64) -> f64 {
-    let packet = Packet::from_buffer(0, Buffer::from_vec(vec![0; link.mtu as usize]));
-    let bits = link.forward.framing.bits(&packet, link.carries_ethernet) as f64;
+/// The best goodput in bit/s, and the packet size that it takes.
+fn best_achievable(link: &LinkConfig, ratio: f64) -> (f64, usize) {
     let rate = link.forward.rate.highest().bps as f64;
-    rate * (link.mtu as f64 - 40.0) * 8.0 / bits * (1.0 - ratio).powf(bits)
+    let goodput = |size: usize| {
+        let packet = Packet::from_buffer(0, Buffer::from_vec(vec![0; size]));
+        let bits = link.forward.framing.bits(&packet, link.carries_ethernet) as f64;
+        rate * (size as f64 - 40.0) * 8.0 / bits * (1.0 - ratio).powf(bits)
+    };
+    let sizes = 41..=usize::try_from(link.mtu).unwrap_or(usize::MAX);
+    sizes.map(|size| (goodput(size), size)).max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default()
 }
 
 fn fast(seeds: u64, aims: &mut Aims) {
