@@ -96,7 +96,9 @@ impl Run {
             return;
         };
         if self.sockets.is_none() {
-            let made = world.sites[FAR].made.iter().find(|id| world.sites[FAR].sockets[id].peer == server).copied();
+            // The last one: a request that was under way when a gateway was killed is asked again.
+            let far = &world.sites[FAR];
+            let made = far.made.iter().rev().find(|id| far.sockets[*id].peer == server).copied();
             if let (Some(client), Some(server)) = (world.sites[NEAR].answered(request), made) {
                 self.sockets = Some([client, server]);
             }
