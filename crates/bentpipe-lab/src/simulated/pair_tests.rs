@@ -213,8 +213,7 @@ fn a_transfer_is_not_held_down_by_the_end_of_the_one_before() {
     };
     let (first, next) = (goodput("ttcp", "goodput"), goodput("ftp", "goodput"));
     println!("{first:.0} bit/s, then {next:.0}");
-    // Held down, it has 0.71 of it.
-    assert!(next > 0.85 * first, "{first} bit/s, then {next}");
+    assert!(next > 0.88 * first, "{first} bit/s, then {next}");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! Two signs say that it is too high, and bit errors give neither:
 //!
 //! - *excess*: sent ÷ delivered is above [`EXCESS`] beyond the loss that the link's bit errors explain;
-//! - *a standing queue*: for a while no packet at all took the path in about the shortest time seen.
+//! - *a standing queue*: for a while no full packet took the path in about the shortest time that one ever took. (Short
+//!   ones are no measure for them: where each goes whole over one slow channel of many, a full one takes longer.)
 //!
 //! Then the rate is held near what is delivered, a little less while the queue drains, and raised again in steps. Two
 //! tests keep a wrong guess from pressing the rate down for ever: loss that stays when the rate falls is the link's, and
@@ -49,7 +50,7 @@ struct Bucket {
     sent: u64,
     packets: u64,
     acked: u64,
-    /// The shortest time from sending to acknowledgement.
+    /// The shortest time from sending a full packet to its acknowledgement.
     delay: Duration,
 }
 
@@ -78,6 +79,8 @@ pub(super) struct RateControl {
     loss_before: f64,
     round_trip: Duration,
     packet_bits: u64,
+    /// Bytes from which a packet counts as full.
+    full: u64,
     rate: u64,
     phase: Phase,
     step: f64,
@@ -93,6 +96,8 @@ pub(super) struct RateControl {
     judge_from: Instant,
     /// The shortest delay seen.
     base: Option<Duration>,
+    /// The shortest of a full packet.
+    full_base: Option<Duration>,
     /// Bits on the wire per byte of a datagram, smoothed.
     bits_per_byte: f64,
     recent_loss: f64,
@@ -107,6 +112,7 @@ impl RateControl {
             loss_before: 0.0,
             round_trip,
             packet_bits,
+            full: u64::MAX,
             rate: RATE_MIN_BPS,
             phase: Phase::Declared,
             step: STEP.0,
@@ -117,6 +123,7 @@ impl RateControl {
             acked_up_to: Instant::ZERO,
             judge_from: Instant::ZERO,
             base: None,
+            full_base: None,
             bits_per_byte: 8.2,
             recent_loss: 0.0,
         };
@@ -166,8 +173,10 @@ impl RateControl {
         }
     }
 
-    /// A connection is new: nothing that was learnt about packets before it counts.
-    pub(super) fn start(&mut self, now: Instant) {
+    /// A connection is new, with `payload` bytes of data in a full packet: nothing that was learnt about packets before it
+    /// counts.
+    pub(super) fn start(&mut self, now: Instant, payload: u64) {
+        self.full = payload / 4 * 3;
         self.buckets.clear();
         self.arrivals.clear();
         self.judge_from = now;
@@ -208,13 +217,20 @@ impl RateControl {
     pub(super) fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
         self.acked_up_to = self.acked_up_to.max(sent);
         let delay = now.since(sent);
+        let is_full = bytes >= self.full;
         let index = self.buckets.partition_point(|bucket| bucket.start <= sent);
         if let Some(bucket) = index.checked_sub(1).and_then(|i| self.buckets.get_mut(i)) {
             bucket.acked += bytes;
-            bucket.delay = bucket.delay.min(delay);
+            if is_full {
+                bucket.delay = bucket.delay.min(delay);
+            }
         }
         if sent >= self.judge_from {
-            self.base = Some(self.base.map_or(delay, |base| base.min(delay)));
+            let shorter = |base: Option<Duration>| Some(base.map_or(delay, |base| base.min(delay)));
+            self.base = shorter(self.base);
+            if is_full {
+                self.full_base = shorter(self.full_base);
+            }
         }
         match self.arrivals.back_mut() {
             Some(last) if last.0 == now => last.1 += bytes,
@@ -235,7 +251,9 @@ impl RateControl {
             let left = self.queue_delay(1);
             if by_delay && left.is_some_and(|left| left > Duration { ns: queue.ns / 2 }) {
                 // It should have drained and has not: the path itself is longer now, or the way back waits.
-                self.base = self.base.zip(left).map(|(base, left)| base + left);
+                for base in [&mut self.base, &mut self.full_base] {
+                    *base = base.zip(left).map(|(base, left)| base + left);
+                }
                 let phase = self.phase_for(now, before);
                 self.change(now, before, phase);
             } else {
@@ -401,19 +419,15 @@ impl RateControl {
         Some((sent as f64 * (1.0 - explained) / (acked as f64).max(1.0), lost))
     }
 
-    /// The shortest time that a packet of the last while spent beyond the shortest ever; over the last `few` buckets,
+    /// The shortest time that a full packet of the last while spent beyond the shortest ever; over the last `few` buckets,
     /// or (0) over a whole span in which the sender was busy throughout.
     fn queue_delay(&self, few: usize) -> Option<Duration> {
-        let base = self.base?;
-        // A bucket ends where the next begins: a long one has a pause in it.
-        let pause = OUTAGE.max(self.width() + self.width());
-        let delays: Vec<(Duration, bool, Instant, bool)> = self
+        let base = self.full_base?;
+        let delays: Vec<(Duration, bool, Instant)> = self
             .settled()
             .rev()
-            .filter(|(bucket, _)| bucket.acked > 0)
-            .map(|(bucket, end)| {
-                (bucket.delay, self.fills(bucket, end), bucket.start, end.since(bucket.start) > self.width() + pause)
-            })
+            .filter(|(bucket, _)| bucket.delay.ns < u64::MAX)
+            .map(|(bucket, end)| (bucket.delay, self.fills(bucket, end), bucket.start))
             .collect();
         if few > 0 {
             return delays.iter().take(few).map(|delay| delay.0 - base).min();
@@ -423,9 +437,7 @@ impl RateControl {
         let within: Vec<_> = delays.iter().take_while(|delay| delay.2 + span >= newest).collect();
         let whole = newest.since(within.last()?.2) + self.width() + self.width() >= span;
         let busy = within.iter().filter(|delay| delay.1).count() * 2 >= within.len();
-        // What arrived around a pause says nothing about what the link carries.
-        let paused = within.iter().any(|delay| delay.3);
-        if !whole || !busy || paused {
+        if !whole || !busy {
             return None;
         }
         within.iter().map(|delay| delay.0 - base).min()
@@ -530,7 +542,9 @@ mod tests {
     }
 
     fn control(declared: Option<u64>, loss: f64) -> RateControl {
-        RateControl::new(declared, loss, Duration::from_millis(600), BITS)
+        let mut control = RateControl::new(declared, loss, Duration::from_millis(600), BITS);
+        control.start(Instant::ZERO, PACKET);
+        control
     }
 
     #[test]
@@ -574,6 +588,21 @@ mod tests {
         run(&mut control, &mut path, 12.0, 90.0);
         assert_eq!(control.rate(), 10_000_000);
         assert!(!control.is_held_down());
+    }
+
+    #[test]
+    fn full_packets_that_take_longer_than_short_ones_are_no_queue() {
+        let mut control = control(Some(1_536_000), 0.0);
+        for i in 0..8 {
+            let sent = f64::from(i) / 4.0;
+            control.on_sent(at(sent), 60, 480);
+            control.on_acked(at(sent + 0.4), at(sent), 60);
+        }
+        let mut path = Path::new(1_600_000.0);
+        for second in 3..30 {
+            run(&mut control, &mut path, f64::from(second), f64::from(second + 1));
+            assert_eq!(control.rate(), 1_536_000, "{second} s: {control:?}");
+        }
     }
 
     #[test]
