@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN = target/release/bentpipe
 
-.PHONY: all build demo test bench bench-gateway parity results check man install clean setup-demo setup-test
+.PHONY: all build demo test bench bench-gateway bench-get parity results check man install clean setup-demo setup-test
 
 all: build
 
@@ -28,6 +28,12 @@ bench:
 # 150 deaths. Takes about five minutes.
 bench-gateway:
 	$(CARGO) test --locked -p bentpipe --test gateway -- scale pushback --full
+
+# `bentpipe get` beside lftp and aria2, from real servers over an emulated T1, with the numbers of docs/transfers.md. Takes about
+# 13 minutes.
+bench-get: build
+	tools/setup vsftpd nginx lftp aria2c
+	BENTPIPE=$(BIN) tools/bench-get
 
 # Live runs beside simulated ones: docs/parity.md. Live samples stay in runs/parity; to use them again:
 # bentpipe parity --live-from runs/parity
