@@ -105,6 +105,24 @@ impl Pipe {
         pipe
     }
 
+    /// Both ends close while nothing arrives any more, and wait for as long as they like: what is unacknowledged must not keep a
+    /// connection for ever.
+    fn lose_peer(&mut self) {
+        self.drop = Box::new(|_, _, _| true);
+        self.flying.clear();
+        for end in 0..2 {
+            if self.ends[end].is_some() {
+                self.with(end, |connection, output| connection.close(output));
+            }
+        }
+        let limit = self.now + Duration::from_secs(100_000);
+        for _ in 0..100_000 {
+            if !self.step(limit) {
+                break;
+            }
+        }
+    }
+
     fn collect(&mut self, from: usize, mut datagrams: Outbox) {
         while let Some(datagram) = datagrams.pop() {
             let Body::Tcp(segment) = datagram.body else { panic!("only TCP") };
