@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN = target/release/bentpipe
 
-.PHONY: all build demo test bench bench-gateway bench-get parity results check man install clean setup-demo setup-test
+.PHONY: all build demo test bench bench-gateway bench-transfers parity results check man install clean setup-demo setup-test
 
 all: build
 
@@ -29,11 +29,11 @@ bench:
 bench-gateway:
 	$(CARGO) test --locked -p bentpipe --test gateway -- scale pushback --full
 
-# `bentpipe get` beside lftp and aria2, from real servers over an emulated T1, with the numbers of docs/transfers.md. Takes about
-# 13 minutes.
-bench-get: build
-	tools/setup vsftpd nginx lftp aria2c
-	BENTPIPE=$(BIN) tools/bench-get
+# `bentpipe get` and `put` beside lftp, aria2 and curl, with real servers behind an emulated T1: docs/transfers.md. Takes about
+# 17 minutes.
+bench-transfers: build
+	tools/setup vsftpd nginx lftp aria2c curl
+	BENTPIPE=$(BIN) tools/bench-transfers
 
 # Live runs beside simulated ones: docs/parity.md. Live samples stay in runs/parity; to use them again:
 # bentpipe parity --live-from runs/parity
