@@ -12,6 +12,8 @@ struct Piece {
     at: u64,
     /// The first byte that is not its own; `u64::MAX` while the size is unknown.
     end: u64,
+    /// What it was at first, and so how far the server's answer goes.
+    asked: u64,
 }
 
 /// The file as pieces: done, being fetched, free.
@@ -84,7 +86,8 @@ impl Plan {
         self.done = RangeSet::default();
         self.free = RangeSet::default();
         self.pieces.fill(None);
-        *self.slot(worker) = Some(Piece { at: 0, end: self.size.unwrap_or(u64::MAX) });
+        let end = self.size.unwrap_or(u64::MAX);
+        *self.slot(worker) = Some(Piece { at: 0, end, asked: end });
     }
 
     /// Something to fetch for a worker that has nothing: the lowest free range; else the second half of the largest piece, if
@@ -95,7 +98,7 @@ impl Plan {
             Some(range) => range,
             None => self.halve(worker, worth)?,
         };
-        *self.slot(worker) = Some(Piece { at: start, end });
+        *self.slot(worker) = Some(Piece { at: start, end, asked: end });
         Some((start, (end != u64::MAX).then_some(end)))
     }
 
@@ -133,6 +136,24 @@ impl Plan {
     pub fn release(&mut self, worker: WorkerId) {
         if let Some(piece) = self.slot(worker).take() {
             self.free.insert(piece.at, piece.end);
+        }
+    }
+
+    /// The worker stops, early after its beginning. If its piece was the second half of another's and no more than `most` bytes of
+    /// it have come, the other one has it again, all of it: its answer goes on there anyway, which costs less than a new beginning.
+    pub fn give_back(&mut self, worker: WorkerId, most: u64) {
+        let Some(piece) = self.slot(worker).take() else { return };
+        self.free.insert(piece.at, piece.end);
+        let precedes = |other: &&mut Piece| {
+            other.end <= piece.at
+                && piece.end <= other.asked
+                && piece.at - other.end <= most
+                && self.done.missing(piece.at).iter().all(|(_, end)| end <= other.end)
+        };
+        if let Some(other) = self.pieces.iter_mut().flatten().find(precedes) {
+            self.done.remove(other.end, piece.at);
+            self.free.remove(piece.at, piece.end);
+            other.end = piece.end;
         }
     }
 
@@ -175,10 +196,11 @@ mod tests {
         Assign,
         Receive(u64),
         Fail,
+        GiveBack,
     }
 
     fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![2 => Just(Step::Assign), 5 => (1u64..200_000).prop_map(Step::Receive), 1 => Just(Step::Fail)]
+        prop_oneof![2 => Just(Step::Assign), 5 => (1u64..200_000).prop_map(Step::Receive), 1 => Just(Step::Fail), 1 => Just(Step::GiveBack)]
     }
 
     proptest! {
@@ -199,7 +221,7 @@ mod tests {
             let first = plan.assign(0, |_, _| true);
             prop_assert!(first.is_some());
             plan.set_size(size, parts);
-            let mut receive = |plan: &mut Plan, worker, length| {
+            let receive = |plan: &mut Plan, fetched: &mut RangeSet, before: &RangeSet, worker, length| {
                 if let Some((at, own)) = plan.claim(worker, length) {
                     let total = fetched.bytes();
                     fetched.insert(at, at + own);
@@ -210,8 +232,15 @@ mod tests {
             };
             for (worker, step) in steps {
                 match step {
-                    Step::Receive(length) => receive(&mut plan, worker, length),
+                    Step::Receive(length) => receive(&mut plan, &mut fetched, &before, worker, length),
                     Step::Fail => plan.release(worker),
+                    Step::GiveBack => {
+                        plan.give_back(worker, 150_000);
+                        for (start, end) in plan.done().missing(size).iter() {
+                            fetched.remove(start, end);
+                            before.remove(start, end);
+                        }
+                    }
                     Step::Assign => {
                         if plan.rest(worker).is_none_or(|(at, end)| at == end) {
                             plan.release(worker);
@@ -225,7 +254,7 @@ mod tests {
                 plan.release(worker);
             }
             while plan.assign(0, |_, _| true).is_some() {
-                receive(&mut plan, 0, u64::MAX / 2);
+                receive(&mut plan, &mut fetched, &before, 0, u64::MAX / 2);
                 plan.release(0);
             }
             prop_assert!(plan.is_complete(), "{plan:?}");
@@ -240,6 +269,31 @@ mod tests {
         assert_eq!(plan.assign(1, |_, _| false), None, "not worth it");
         assert_eq!(plan.assign(1, |owner, left| owner == 0 && left == 1 << 20), Some((1 << 19, Some(1 << 20))));
         assert_eq!(plan.claim(0, 1 << 20), Some((0, 1 << 19)), "the rest is no longer its own");
+    }
+
+    #[test]
+    fn what_was_just_begun_can_be_given_back() {
+        let mut plan = Plan::new(RangeSet::default());
+        plan.assign(0, |_, _| true);
+        plan.set_size(1 << 20, 1);
+        let begin = |plan: &mut Plan| {
+            let (from, to) = plan.assign(1, |_, _| true).unwrap();
+            plan.claim(1, 1000);
+            plan.written(from, 1000);
+            (from, to.unwrap())
+        };
+        let (from, to) = begin(&mut plan);
+        plan.give_back(1, 999);
+        assert_eq!((plan.rest(0), plan.bytes_done()), (Some((0, from)), 1000), "too much to fetch again: free");
+        assert_eq!(plan.assign(1, |_, _| true), Some((from + 1000, Some(to))));
+        plan.give_back(1, 1000);
+        assert_eq!((plan.rest(0), plan.bytes_done()), (Some((0, to)), 0));
+        // A worker whose answer ends where the next piece begins cannot go on there.
+        let (from, to) = begin(&mut plan);
+        plan.release(0);
+        plan.assign(0, |_, _| true);
+        plan.give_back(1, 1000);
+        assert_eq!((plan.rest(0), plan.assign(2, |_, _| true)), (Some((0, from)), Some((from + 1000, Some(to)))));
     }
 
     #[test]

@@ -137,6 +137,8 @@ struct Inner {
     /// Writes between their claim and their entry in the plan.
     writing: usize,
     received: u64,
+    /// Connections that delivered at the same time, at most.
+    together: usize,
     answers: u32,
     failed_attempts: u32,
     /// Attempts in a row that brought nothing.
@@ -202,6 +204,7 @@ impl Shared {
             failure: None,
             writing: 0,
             received: 0,
+            together: 0,
             answers: 0,
             failed_attempts: 0,
             fruitless: 0,
@@ -239,7 +242,6 @@ impl Shared {
             inner.measure(now);
             self.rescue(&mut inner, now);
             let missing = self.grow(&mut inner, now);
-            totals.connections = totals.connections.max(inner.delivering());
             totals.received = received_before + inner.received;
             for note in std::mem::take(&mut inner.notes) {
                 totals.note(note);
@@ -296,6 +298,7 @@ impl Shared {
         totals.bytes = inner.plan.bytes_done();
         totals.received = received_before + inner.received;
         totals.failed_attempts += inner.failed_attempts;
+        totals.connections = totals.connections.max(inner.together);
         totals.resumed_from = if inner.before.is_some() && !inner.whole_only { resumed } else { 0 };
         totals.round_trip = inner.round_trip();
         totals.digests = inner.remote.as_ref().map(|remote| remote.digests.clone()).unwrap_or_default();
@@ -374,7 +377,8 @@ impl Shared {
         };
         let before = inner.growth.target();
         if inner.growth.look(seen) && inner.growth.target() < before {
-            inner.retire();
+            let start = inner.time_to_start(self.server.round_trips_to_start());
+            inner.retire(start);
             self.changed.notify_all();
         }
         let present = inner.workers.iter().filter(|worker| !worker.gone).count();
@@ -483,6 +487,9 @@ impl Shared {
         let opened = connection.open(wire, from, to, known)?;
         let begins_at = opened.from;
         self.accept(id, from, opened)?;
+        let mut inner = self.lock();
+        inner.together = inner.together.max(inner.delivering());
+        drop(inner);
         let answer_end = if begins_at == from { to } else { None };
         loop {
             let length = connection.read(buffer)?;
@@ -678,7 +685,7 @@ impl Shared {
 
 impl Inner {
     fn delivering(&self) -> usize {
-        self.workers.iter().filter(|worker| worker.state == Doing::Delivering).count()
+        self.workers.iter().filter(|worker| worker.state == Doing::Delivering && !worker.gone).count()
     }
 
     fn round_trip(&self) -> Option<Duration> {
@@ -698,13 +705,16 @@ impl Inner {
         }
     }
 
+    /// Seconds from a request to a full window, with the slow start.
+    fn time_to_start(&self, round_trips: u32) -> f64 {
+        (self.round_trip().unwrap_or_default() * (round_trips + 2)).max(START_MIN).as_secs_f64()
+    }
+
     fn assign(&mut self, id: WorkerId, round_trips: u32, patience: Duration) -> Option<(u64, Option<u64>)> {
         if self.whole_only && self.delivering() > 0 {
             return None;
         }
-        let round_trip = self.round_trip().unwrap_or_default();
-        // With the slow start that follows.
-        let start = (round_trip * (round_trips + 2)).max(START_MIN).as_secs_f64();
+        let start = self.time_to_start(round_trips);
         let now = Instant::now();
         let workers = &self.workers;
         let best = workers.iter().map(|worker| worker.rate).fold(0.0, f64::max);
@@ -722,11 +732,13 @@ impl Inner {
         piece
     }
 
-    /// Ends the newest workers past the target; what they had to fetch is free.
-    fn retire(&mut self) {
+    /// Ends the newest workers past the target; what they had to fetch is another's again, or free.
+    fn retire(&mut self, start: f64) {
+        // What one connection carries while another begins.
+        let worth = start * self.workers.iter().map(|worker| worker.rate).fold(0.0, f64::max);
         let present: Vec<WorkerId> = (0..self.workers.len()).filter(|id| !self.workers[*id].gone).collect();
         for id in present.into_iter().skip(self.growth.target()) {
-            self.plan.release(id);
+            self.plan.give_back(id, worth as u64);
             self.workers[id].gone = true;
             self.workers[id].state = Doing::Waiting;
             self.workers[id].wire.hang_up();
