@@ -233,7 +233,7 @@ impl QuicSatellite {
         peer.connection.set_max_concurrent_streams(Dir::Bi, settings::window(settings::streams(&self.config)));
         self.totals.connections += 1;
         self.strangers.set_known(peer.connection.remote_address());
-        self.rate.start(now, peer.payload());
+        self.rate.start(now);
         if let Some(old) = self.current.take() {
             // Only the pinned peer gets this far: it was started anew, or has given the old connection up.
             let was = old.is_connected();

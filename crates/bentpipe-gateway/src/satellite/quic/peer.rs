@@ -170,11 +170,6 @@ impl Peer {
         self.heard = now;
     }
 
-    /// Bytes of data in a full packet.
-    pub(super) fn payload(&self) -> u64 {
-        self.sizes.payload
-    }
-
     /// The link's rates have changed. A stream's window stays as it was: the library cannot change it.
     pub(super) fn resize(&mut self, config: &SatelliteConfig, sizes: Sizes) {
         self.connection.set_receive_window(window(sizes.receive_window));
