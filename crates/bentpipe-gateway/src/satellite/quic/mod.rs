@@ -577,6 +577,9 @@ impl Satellite for QuicSatellite {
             round_trip: round_trip.unwrap_or(self.config.round_trip),
             forged: self.counters.forged(),
             half_open: self.half_open.len() as u64,
+            queued_bytes: peers().map(|peer| peer.streams.queued() as u64).sum(),
+            unacknowledged_bytes: peers().map(Peer::unacknowledged).sum(),
+            unread_bytes: peers().map(|peer| peer.streams.unread() as u64).sum(),
             ..self.totals
         }
     }

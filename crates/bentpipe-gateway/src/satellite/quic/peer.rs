@@ -160,6 +160,11 @@ impl Peer {
         self.delivered.min(self.streams.written())
     }
 
+    /// Bytes of streams that the library keeps until they have arrived, estimated as [`Peer::delivered`] is.
+    pub(super) fn unacknowledged(&self) -> u64 {
+        self.streams.written() - self.delivered()
+    }
+
     /// Smoothed; none before the first packet after the handshake is acknowledged.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.round_trip
