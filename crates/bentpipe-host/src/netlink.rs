@@ -27,6 +27,15 @@ pub struct Netlink {
 /// The routing table that is asked last, and usually alone (RT_TABLE_MAIN in linux/rtnetlink.h).
 pub const MAIN_TABLE: u32 = 254;
 
+/// The way of packets to an address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// The name of the device by which they leave.
+    pub device: String,
+    /// The next router, or the address itself where none is between. `None`: a router that has no address of this family.
+    pub next_hop: Option<IpAddr>,
+}
+
 /// Where a route leads.
 #[derive(Clone, Debug)]
 pub struct Route {
@@ -182,8 +191,8 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_REPLACE)
     }
 
-    /// The device by which packets to `address` leave.
-    pub fn device_to(&mut self, address: IpAddr) -> io::Result<String> {
+    /// The way of packets to `address`.
+    pub fn way_to(&mut self, address: IpAddr) -> io::Result<Way> {
         let mut message = RouteMessage::default();
         let (family, prefix, destination) = match address {
             IpAddr::V4(v4) => (AddressFamily::Inet, 32, RouteAddress::Inet(v4)),
@@ -200,7 +209,14 @@ impl Netlink {
             _ => None,
         });
         let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)?;
-        Ok(rustix::net::netdevice::index_to_name(&socket, index.ok_or(io::ErrorKind::NotFound)?)?)
+        let device = rustix::net::netdevice::index_to_name(&socket, index.ok_or(io::ErrorKind::NotFound)?)?;
+        let next_hop = route.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Gateway(RouteAddress::Inet(v4)) => Some(Some(IpAddr::V4(*v4))),
+            RouteAttribute::Gateway(RouteAddress::Inet6(v6)) => Some(Some(IpAddr::V6(*v6))),
+            RouteAttribute::Gateway(_) | RouteAttribute::Via(_) => Some(None),
+            _ => None,
+        });
+        Ok(Way { device, next_hop: next_hop.unwrap_or(Some(address)) })
     }
 
     /// Adds a rule.

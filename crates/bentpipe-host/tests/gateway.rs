@@ -5,12 +5,12 @@ use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::lend;
 use bentpipe_host::gateway::{CaptureOptions, GatewayDriver};
 use bentpipe_host::namespace::{Namespace, acquire_privilege, write_sysctl};
-use bentpipe_link::capture::{Refusal, Request};
+use bentpipe_link::capture::{Bypassed, Refusal, Request};
 use bentpipe_link::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
 use bentpipe_link::time::Instant;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::Duration;
@@ -85,18 +85,22 @@ impl Row {
     }
 
     fn ruleset(&self) -> String {
-        let mut text = String::new();
-        self.gateway
-            .run(|| {
-                for command in ["nft list ruleset", "ip rule", "ip -6 rule", "ip route show table all"] {
-                    let output = lend(Command::new("/bin/sh").args(["-c", command]).env("PATH", PATH)).output()?;
-                    text += &String::from_utf8_lossy(&output.stdout);
-                }
-                Ok(())
-            })
-            .unwrap();
-        text
+        ruleset(&self.gateway)
     }
+}
+
+fn ruleset(gateway: &Namespace) -> String {
+    let mut text = String::new();
+    gateway
+        .run(|| {
+            for command in ["nft list ruleset", "ip rule", "ip -6 rule", "ip route show table all"] {
+                let output = lend(Command::new("/bin/sh").args(["-c", command]).env("PATH", PATH)).output()?;
+                text += &String::from_utf8_lossy(&output.stdout);
+            }
+            Ok(())
+        })
+        .unwrap();
+    text
 }
 
 const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
@@ -270,6 +274,7 @@ fn refuse(sockets: &mut dyn Sockets, request: Request, error: SocketError) {
 fn main() {
     let privilege = acquire_privilege().unwrap();
     eprintln!("as {privilege:?}");
+    on_a_stick();
     let before = Row::new();
     let clean = before.ruleset();
     drop(before);
@@ -299,6 +304,126 @@ fn main() {
     let after = row.listen(SERVER[0], 91);
     row.connect(SERVER[0], 91).unwrap();
     assert_eq!(after.accept().unwrap().1.ip().to_string(), CLIENT[0], "packets are forwarded again");
+}
+
+/// A program that only looks at what passes by on the way to `peer`.
+struct Watcher {
+    peer: IpAddr,
+    seen: Bypassed,
+}
+
+impl Program for Watcher {
+    fn poll(&mut self, _now: Instant, sockets: &mut dyn Sockets) {
+        self.seen = sockets.capture().unwrap().bypassed(Some(self.peer));
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        None
+    }
+
+    fn is_done(&self) -> bool {
+        false
+    }
+}
+
+/// Where one device leads to the clients and to the link, what passes by counts in the link's direction only.
+fn on_a_stick() {
+    let [gateway, around] = [(); 2].map(|()| Namespace::new().unwrap());
+    gateway
+        .run(|| {
+            ip("link set lo up")?;
+            write_sysctl("net.ipv4.ip_forward", "1")?;
+            write_sysctl("net.ipv6.conf.all.forwarding", "1")?;
+            add_veth("stick", "eth", &around)?;
+            ip("addr add 10.5.0.1/16 dev stick")?;
+            ip("addr add fd05::1/16 dev stick nodad")?;
+            ip("link set stick up")
+        })
+        .unwrap();
+    // One namespace is both the site's router (10.5.0.2) and the link's (10.5.0.3), and sends in the names of hosts behind.
+    around
+        .run(|| {
+            for host in [2, 3] {
+                ip(&format!("addr add 10.5.0.{host}/16 dev eth"))?;
+                ip(&format!("addr add fd05::{host}/16 dev eth nodad"))?;
+            }
+            ip("link set eth up")?;
+            for network in [1, 9] {
+                ip(&format!("route add 10.{network}.0.0/16 via 10.5.0.1"))?;
+                ip(&format!("-6 route add fd0{network}::/16 via fd05::1"))?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    gateway
+        .run(|| {
+            for (network, host) in [(1, 2), (9, 3)] {
+                ip(&format!("route add 10.{network}.0.0/16 via 10.5.0.{host}"))?;
+                ip(&format!("-6 route add fd0{network}::/16 via fd05::{host}"))?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    let hosts = [["10.1.0.1", "10.9.0.1"], ["fd01::1", "fd09::1"]].map(|ends| ends.map(|end| end.parse().unwrap()));
+    let pass = |from: IpAddr, to: IpAddr, count: usize| {
+        let send = || {
+            let domain = socket2::Domain::for_address((from, 0).into());
+            let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
+            speak_for_others(&socket, from.is_ipv6())?;
+            socket.bind(&SocketAddr::from((from, 5000)).into())?;
+            (0..count).try_for_each(|_| socket.send_to(&[0; 100], &SocketAddr::from((to, 5001)).into()).map(drop))
+        };
+        around.run(send).unwrap();
+    };
+    for (family, [client, server]) in hosts.into_iter().enumerate() {
+        let rules = CaptureRules { interfaces: vec!["stick".into()], ..rules() };
+        let options = CaptureOptions { rules: Some(rules), ..CaptureOptions::default() };
+        let watcher = Watcher { peer: server, seen: Bypassed::default() };
+        let driver = GatewayDriver::start(Some(&gateway), Clock::start(), watcher, options).unwrap();
+        assert!(driver.take_remarks().iter().any(|remark| remark.contains("\"stick\" leads to the clients")));
+        let until = |what: &str, is: &dyn Fn() -> bool| {
+            let deadline = std::time::Instant::now() + WAIT;
+            while !is() {
+                assert!(std::time::Instant::now() < deadline, "{what}: {:?}", driver.with(|watcher| watcher.seen));
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        let counted = |packets: u64| {
+            until(&packets.to_string(), &|| driver.with(|watcher| watcher.seen.packets).unwrap() >= packets);
+        };
+        until("the way is known", &|| ruleset(&gateway).contains("nexthop"));
+        // Neighbours are found first: what waits for them meanwhile is little.
+        pass(client, server, 1);
+        counted(1);
+        pass(server, client, 50);
+        pass(client, server, 30);
+        counted(31);
+        pass(server, client, 7);
+        pass(client, server, 1);
+        counted(32);
+        let header = if family == 0 { 28 } else { 48 };
+        let seen = driver.with(|watcher| watcher.seen).unwrap();
+        assert_eq!(seen, Bypassed { packets: 32, bytes: 32 * (100 + header) });
+        // Of the other family both directions.
+        let [client, server] = hosts[1 - family];
+        pass(client, server, 1);
+        pass(server, client, 1);
+        counted(34);
+        driver.end();
+    }
+}
+
+/// Lets a socket be bound to addresses of others.
+fn speak_for_others(socket: &socket2::Socket, ipv6: bool) -> io::Result<()> {
+    if !ipv6 {
+        return socket.set_ip_transparent_v4(true);
+    }
+    let on = 1i32;
+    // SAFETY: the kernel reads four bytes of a live integer.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_IPV6, libc::IPV6_TRANSPARENT, (&raw const on).cast(), 4)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn keeps_every_byte_and_address(row: &Row, address: &str, client: &str) {

@@ -159,6 +159,12 @@ pub struct Statistics {
     pub stranger_packets: u64,
     /// Handshakes under way now, at a hub.
     pub half_open: u64,
+    /// Bytes of streams that wait now to be sent for the first time.
+    pub queued_bytes: u64,
+    /// Bytes of streams that were sent, or soon are, and are kept now until they are known to have arrived; estimated.
+    pub unacknowledged_bytes: u64,
+    /// Bytes of streams that have come and wait now to be read, those behind a gap included.
+    pub unread_bytes: u64,
     /// Connections of the pair so far.
     pub connections: u64,
 }

@@ -57,6 +57,40 @@ fn a_reset_and_a_stop_arrive_with_their_codes() {
 }
 
 #[test]
+fn the_memory_of_streams_is_counted_and_given_back() {
+    let mut world = World::new(&GEO.replace("framing", "loss = \"1 %\"\nframing"), 1);
+    world.connect();
+    let held = |world: &World, side: usize| {
+        let seen = world.stations[side].satellite.statistics();
+        (seen.queued_bytes, seen.unacknowledged_bytes, seen.unread_bytes)
+    };
+    assert_eq!([HUB, TERMINAL].map(|side| held(&world, side)), [(0, 0, 0); 2]);
+    let start = world.now;
+    // Nobody reads for three seconds; one of the streams is reset and one stopped in the middle.
+    world.stations[HUB].read_from = start + seconds(3.0);
+    let ids = [(); 4].map(|()| world.terminal().open(start, Class::Bulk, 2_000_000));
+    world.pump();
+    world.run(start + seconds(2.0), |_| false);
+    let (queued, unacknowledged, _) = held(&world, TERMINAL);
+    // What waits is little on purpose; a round trip of 10 Mbit/s is on its way (750 kB), and what lost packets hold back.
+    assert!((1..=64 << 10).contains(&queued), "{queued}");
+    assert!((600_000..=1_600_000).contains(&unacknowledged), "{unacknowledged}");
+    // What has arrived waits for the reader: all that has been delivered, and what came after lost packets.
+    let (.., unread) = held(&world, HUB);
+    let delivered = world.stations[TERMINAL].satellite.statistics().delivered_bytes;
+    assert!(unread > delivered && unread < delivered + 1_000_000, "{unread} of {delivered}");
+    let now = world.now;
+    world.terminal().satellite.reset(now, ids[0], 1);
+    world.hub().satellite.stop(now, ids[1], 2);
+    world.pump();
+    world.run(now + seconds(30.0), |_| false);
+    for id in &ids[2..] {
+        assert_eq!(world.stations[HUB].flows[id].read, 2_000_000);
+    }
+    assert_eq!([HUB, TERMINAL].map(|side| held(&world, side)), [(0, 0, 0); 2]);
+}
+
+#[test]
 fn a_slow_reader_holds_its_sender_back_and_nobody_else() {
     let mut world = World::new(GEO, 1);
     world.connect();

@@ -14,7 +14,7 @@
 //! leaves the set.
 
 use super::netfilter::PacketLog;
-use crate::netlink::{Netlink, Rule};
+use crate::netlink::{Netlink, Rule, Way};
 use bentpipe_gateway::file::{CaptureRules, Network};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -66,8 +66,8 @@ pub struct Firewall {
     output: File,
     netlink: Netlink,
     table: String,
-    /// The device whose forwarded packets are counted.
-    link: Option<String>,
+    /// The way whose forwarded packets are counted.
+    link: Option<Way>,
     routes: Vec<Rule>,
     leaves: String,
 }
@@ -91,6 +91,8 @@ const PREDECESSOR_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) const COUNTER: &str = "beside";
 /// The set of the device that leads to the other gateway.
 const LINK: &str = "link";
+/// The chain for packets that leave by that device and came in by it: where it leads to the site, too.
+const TURNED: &str = "turned";
 
 impl Marks {
     /// Those of the gateway with this log group.
@@ -194,21 +196,19 @@ impl Firewall {
         Ok(())
     }
 
-    /// Counts what is forwarded by the device that leads to the other gateway.
-    pub(crate) fn count_towards(&mut self, peer: IpAddr) -> io::Result<()> {
-        let device = self.netlink.device_to(peer)?;
+    /// Counts what is forwarded by the way that leads to the other gateway. `Some`: it has changed to this one.
+    pub(crate) fn count_towards(&mut self, peer: IpAddr) -> io::Result<Option<Way>> {
+        let way = self.netlink.way_to(peer)?;
         // A quoted string has no way to hold these.
-        if self.link.as_ref() == Some(&device) || device.contains(['"', '\\']) {
-            return Ok(());
+        if self.link.as_ref() == Some(&way) || way.device.contains(['"', '\\']) {
+            return Ok(None);
         }
         self.hear_out()?;
         if let Some(orders) = &mut self.orders {
-            let set = format!("inet {} {LINK}", self.table);
-            let order = format!("flush set {set}; add element {set} {{ \"{device}\" }}\n");
-            orders.write_all(order.as_bytes())?;
+            orders.write_all(count_order(&self.table, &way).as_bytes())?;
         }
-        self.link = Some(device);
-        Ok(())
+        self.link = Some(way.clone());
+        Ok(Some(way))
     }
 
     /// Reads what `nft` has said, so that it can say more.
@@ -313,6 +313,8 @@ impl Rules<'_> {
         // What is relayed ends and begins here; what is forwarded to the link goes past.
         add(&format!("set inet {table} {LINK} {{ type ifname; }}"));
         add(&format!("chain inet {table} past {{ type filter hook forward priority mangle; policy accept; }}"));
+        add(&format!("chain inet {table} {TURNED}"));
+        add(&format!("rule inet {table} past oifname @{LINK} iifname @{LINK} goto {TURNED}"));
         add(&format!("rule inet {table} past oifname @{LINK} counter name {COUNTER}"));
         // Answers to connections that were made in their clients' names, packets of relayed clients, and errors about them.
         let ours = format!("socket mark {relayed:#x} meta mark set {mark:#x} accept");
@@ -404,6 +406,25 @@ impl Rules<'_> {
         // A burst of the limit's size counts as a second.
         (self.rate_max as usize).saturating_mul(ADMITTED_SECONDS + 1).saturating_add(self.held_max).min(ADMITTED_MAX)
     }
+}
+
+/// Counts what is forwarded by this way. Of packets that came in by the same device, those to the site have another next hop;
+/// it is known of the family by which the gateways reach each other, and both directions of the other family count.
+fn count_order(table: &str, way: &Way) -> String {
+    let (set, chain) = (format!("inet {table} {LINK}"), format!("inet {table} {TURNED}"));
+    let counter = format!("counter name {COUNTER}");
+    let rules = match way.next_hop {
+        Some(IpAddr::V4(hop)) => vec![format!("rt ip nexthop {hop} {counter}"), format!("meta nfproto ipv6 {counter}")],
+        Some(IpAddr::V6(hop)) => {
+            vec![format!("rt ip6 nexthop {hop} {counter}"), format!("meta nfproto ipv4 {counter}")]
+        }
+        None => vec![counter],
+    };
+    let mut order = format!("flush set {set}; add element {set} {{ \"{}\" }}; flush chain {chain}", way.device);
+    for rule in rules {
+        order.push_str(&format!("; add rule {chain} {rule}"));
+    }
+    order + "\n"
 }
 
 /// How long an admitted request is remembered: a little longer than [`super::site::HANDSHAKE_MAX`].

@@ -722,14 +722,23 @@ impl Capture for SocketsView<'_> {
         let Some(site) = &mut self.own.site else { return Bypassed::default() };
         if site.bypassed_read.is_none_or(|at| at + COUNTER_INTERVAL <= now) {
             site.bypassed_read = Some(now);
+            let mut changed = None;
             if let Some(network) = &mut site.network {
-                if let (Some(firewall), Some(peer)) = (&mut network.firewall, peer) {
-                    // Where the way is lost for a moment, the last one counts.
-                    let _ = firewall.count_towards(peer);
-                }
+                // Where the way is lost for a moment, the last one counts.
+                let firewall = network.firewall.as_mut().zip(peer);
+                changed = firewall.and_then(|(firewall, peer)| firewall.count_towards(peer).ok().flatten());
                 if let Ok(seen) = network.counter.read() {
                     site.bypassed = seen;
                 }
+            }
+            let to_site = |name: &String| site.options.rules.iter().any(|rules| rules.interfaces.contains(name));
+            if let Some(way) = changed.filter(|way| to_site(&way.device)) {
+                let hop = way.next_hop.map_or("a router of the other family".to_owned(), |hop| hop.to_string());
+                site.remark(format!(
+                    "{:?} leads to the clients and to the other gateway: of what passes by, only what goes to {hop} counts \
+                     against the link's rate, and of the other family of addresses all",
+                    way.device
+                ));
             }
         }
         site.bypassed

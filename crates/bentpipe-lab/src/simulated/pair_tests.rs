@@ -255,3 +255,60 @@ fn without_the_other_gateway_connections_pass_or_are_refused() {
         assert_eq!(figures.beside_packets > 10, done);
     }
 }
+
+/// When both gateways know of each other, and when a first exchange that was asked for at the start is over.
+fn first_exchange(text: &str, seed: u64) -> (f64, f64) {
+    let text = text.replace("title = 'x'", &format!("title = 'x'\nseed = {seed}"));
+    let scenario = Scenario::parse("x", &text, &[]).unwrap();
+    let case = &scenario.cases[0];
+    let mut network = Network::new(&setup(&scenario, case)).unwrap();
+    let pairs = Pairs::start(case, scenario.seed, &mut network).unwrap();
+    let server = network.plan().address(network.plan().site("hub").unwrap()).unwrap();
+    let (listens, _) = Talk::new(None, 1000);
+    let (connects, seen) = Talk::new(Some(SocketAddr::new(server.into(), PORT)), 1000);
+    start(&mut network, "hub", listens);
+    start(&mut network, "ship", connects);
+    let mut connected = None;
+    while seen.lock().unwrap().end.is_none() {
+        network.run_until(network.now() + Duration::from_millis(10));
+        if connected.is_none() && pairs.left(&network)[0].iter().all(|side| side.figures.connected) {
+            connected = Some(network.now().as_secs_f64());
+        }
+        assert!(network.now().as_secs_f64() < 300.0, "{:?} {connected:?}", seen.lock().unwrap().error);
+    }
+    (connected.unwrap(), seen.lock().unwrap().end.unwrap().as_secs_f64())
+}
+
+/// However long a circuit is set up, the pair meets within a few round trips of its being up, by what calls wait in the queue
+/// more than without a set-up; and where what is sent for the first half second is lost (`experiments/ntia-5-demand`), within
+/// the 5 s until the next call more.
+#[test]
+fn a_pair_meets_soon_after_its_circuit_is_up() {
+    let late = "on_demand = { at_once = 1, connects_late = '500 ms', late_share = '50 %', interval = '1 s', history = '1 s', \
+                call_after = '0 s', release_after = '0 s' }\n";
+    // A round trip of 0.884 s and 2 x 6.4 s for the hub's long packets; of 0.884 s and 2 x 0.15 s; of 0.6 s and 2 x 0.16 s.
+    let links = [
+        ("kind = 'inmarsat-mini-m'", "modems", "", 18.0, 5.0),
+        ("kind = 'inmarsat-b'\nnoise = { ratio = 0.0 }", "set-up", "", 2.0, 1.0),
+        ("kind = 'acts-frame-relay'\nqueue = { bytes = '168 kB' }", "call", late, 2.5, 5.5),
+        ("kind = 'acts-frame-relay'\nqueue = { bytes = '168 kB' }", "call", &late.replace("50 %", "100 %"), 2.5, 5.5),
+    ];
+    for (link, stage, rule, soon, more) in links {
+        for set_up in [0.5, 5.0, 17.0, 28.0, 50.0] {
+            let text = format!(
+                "title = 'x'\n[links.sat]\n{link}\nbetween = ['hub', 'ship']\n[links.sat.circuit]\nstages = [{{ name = \
+                 '{stage}', time = '{set_up} s' }}]\n{rule}[gateways.sat]\n"
+            );
+            let seeds = if rule.is_empty() { 1 } else { 10 };
+            let times: Vec<(f64, f64)> = (1..=seeds).map(|seed| first_exchange(&text, seed)).collect();
+            let connected = times.iter().map(|times| times.0).fold(0.0, f64::max) - set_up;
+            let exchanged = times.iter().map(|times| times.1 - times.0).fold(0.0, f64::max);
+            println!(
+                "{link:?}: set-up {set_up} s, connected {connected:.2} s after it, exchange {exchanged:.2} s more"
+            );
+            assert!(connected < soon + more, "{text}{connected}");
+            // The pair was connected first: a request that waited for it goes at once.
+            assert!(exchanged < soon, "{text}{exchanged}");
+        }
+    }
+}

@@ -233,7 +233,7 @@ impl QuicSatellite {
         peer.connection.set_max_concurrent_streams(Dir::Bi, settings::window(settings::streams(&self.config)));
         self.totals.connections += 1;
         self.strangers.set_known(peer.connection.remote_address());
-        self.rate.start(now, peer.payload());
+        self.rate.start(now);
         if let Some(old) = self.current.take() {
             // Only the pinned peer gets this far: it was started anew, or has given the old connection up.
             let was = old.is_connected();
@@ -577,6 +577,9 @@ impl Satellite for QuicSatellite {
             round_trip: round_trip.unwrap_or(self.config.round_trip),
             forged: self.counters.forged(),
             half_open: self.half_open.len() as u64,
+            queued_bytes: peers().map(|peer| peer.streams.queued() as u64).sum(),
+            unacknowledged_bytes: peers().map(Peer::unacknowledged).sum(),
+            unread_bytes: peers().map(|peer| peer.streams.unread() as u64).sum(),
             ..self.totals
         }
     }

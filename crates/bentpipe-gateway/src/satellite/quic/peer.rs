@@ -160,6 +160,11 @@ impl Peer {
         self.delivered.min(self.streams.written())
     }
 
+    /// Bytes of streams that the library keeps until they have arrived, estimated as [`Peer::delivered`] is.
+    pub(super) fn unacknowledged(&self) -> u64 {
+        self.streams.written() - self.delivered()
+    }
+
     /// Smoothed; none before the first packet after the handshake is acknowledged.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.round_trip
@@ -168,11 +173,6 @@ impl Peer {
     pub(super) fn set_established(&mut self, now: Instant) {
         self.established = Some(now);
         self.heard = now;
-    }
-
-    /// Bytes of data in a full packet.
-    pub(super) fn payload(&self) -> u64 {
-        self.sizes.payload
     }
 
     /// The link's rates have changed. A stream's window stays as it was: the library cannot change it.

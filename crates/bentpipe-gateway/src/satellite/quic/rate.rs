@@ -3,8 +3,8 @@
 //! Two signs say that it is too high, and bit errors give neither:
 //!
 //! - *excess*: sent ÷ delivered is above [`EXCESS`] beyond the loss that the link's bit errors explain;
-//! - *a standing queue*: for a while no full packet took the path in about the shortest time that one ever took. (Short
-//!   ones are no measure for them: where each goes whole over one slow channel of many, a full one takes longer.)
+//! - *a standing queue*: for a while no packet took the path in about the shortest time that one of its size ever took.
+//!   (Short ones are no measure for long ones: where each goes whole over one slow channel of many, a long one takes longer.)
 //!
 //! Then the rate is held near what is delivered, a little less while the queue drains, and raised again in steps. Two
 //! tests keep a wrong guess from pressing the rate down for ever: loss that stays when the rate falls is the link's, and
@@ -42,6 +42,9 @@ const PACKETS_MIN: u64 = 16;
 const KEPT: Duration = Duration::from_secs(8);
 /// Nothing delivered for this long is an outage.
 const OUTAGE: Duration = Duration::from_millis(250);
+/// Sizes of packets that are told apart, each an eighth of the largest: what two of one size differ in takes 23 ms on a channel
+/// of 64 kbit/s, less than any queue that is minded.
+const SIZES: usize = 8;
 
 /// What was sent in a stretch of time and what became of it.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +53,8 @@ struct Bucket {
     sent: u64,
     packets: u64,
     acked: u64,
-    /// The shortest time from sending a full packet to its acknowledgement.
-    delay: Duration,
+    /// By size, the shortest time from sending a packet to its acknowledgement.
+    delays: [Option<Duration>; SIZES],
 }
 
 /// Why the rate is what it is.
@@ -79,8 +82,6 @@ pub(super) struct RateControl {
     loss_before: f64,
     round_trip: Duration,
     packet_bits: u64,
-    /// Bytes from which a packet counts as full.
-    full: u64,
     rate: u64,
     phase: Phase,
     step: f64,
@@ -96,8 +97,8 @@ pub(super) struct RateControl {
     judge_from: Instant,
     /// The shortest delay seen.
     base: Option<Duration>,
-    /// The shortest of a full packet.
-    full_base: Option<Duration>,
+    /// The shortest of a packet of each size.
+    bases: [Option<Duration>; SIZES],
     /// Bits on the wire per byte of a datagram, smoothed.
     bits_per_byte: f64,
     recent_loss: f64,
@@ -112,7 +113,6 @@ impl RateControl {
             loss_before: 0.0,
             round_trip,
             packet_bits,
-            full: u64::MAX,
             rate: RATE_MIN_BPS,
             phase: Phase::Declared,
             step: STEP.0,
@@ -123,7 +123,7 @@ impl RateControl {
             acked_up_to: Instant::ZERO,
             judge_from: Instant::ZERO,
             base: None,
-            full_base: None,
+            bases: [None; SIZES],
             bits_per_byte: 8.2,
             recent_loss: 0.0,
         };
@@ -173,10 +173,8 @@ impl RateControl {
         }
     }
 
-    /// A connection is new, with `payload` bytes of data in a full packet: nothing that was learnt about packets before it
-    /// counts.
-    pub(super) fn start(&mut self, now: Instant, payload: u64) {
-        self.full = payload / 4 * 3;
+    /// A connection is new: nothing that was learnt about packets before it counts.
+    pub(super) fn start(&mut self, now: Instant) {
         self.buckets.clear();
         self.arrivals.clear();
         self.judge_from = now;
@@ -202,8 +200,8 @@ impl RateControl {
                 last.packets += 1;
             }
             _ => {
-                let delay = Duration { ns: u64::MAX };
-                self.buckets.push_back(Bucket { start: now, sent: bytes, packets: 1, acked: 0, delay });
+                let delays = [None; SIZES];
+                self.buckets.push_back(Bucket { start: now, sent: bytes, packets: 1, acked: 0, delays });
             }
         }
         // Until acknowledged, through a queue of several seconds.
@@ -217,20 +215,22 @@ impl RateControl {
     pub(super) fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
         self.acked_up_to = self.acked_up_to.max(sent);
         let delay = now.since(sent);
-        let is_full = bytes >= self.full;
+        let size = self.size(bytes);
+        let shorter = |known: Option<Duration>| Some(known.map_or(delay, |known| known.min(delay)));
         let index = self.buckets.partition_point(|bucket| bucket.start <= sent);
-        if let Some(bucket) = index.checked_sub(1).and_then(|i| self.buckets.get_mut(i)) {
+        let bucket = index.checked_sub(1).and_then(|i| self.buckets.get_mut(i));
+        // The first of its size may have met a queue, which the shorter ones sent with it know of.
+        let queue = bucket.as_ref().and_then(|bucket| queue(&self.bases, &bucket.delays[..size])).unwrap_or_default();
+        if let Some(bucket) = bucket {
             bucket.acked += bytes;
-            if is_full {
-                bucket.delay = bucket.delay.min(delay);
-            }
+            bucket.delays[size] = shorter(bucket.delays[size]);
         }
         if sent >= self.judge_from {
-            let shorter = |base: Option<Duration>| Some(base.map_or(delay, |base| base.min(delay)));
             self.base = shorter(self.base);
-            if is_full {
-                self.full_base = shorter(self.full_base);
+            if shortest(&self.bases, size).is_none() {
+                self.bases[size] = Some(delay - queue);
             }
+            self.bases[size] = shorter(self.bases[size]);
         }
         match self.arrivals.back_mut() {
             Some(last) if last.0 == now => last.1 += bytes,
@@ -251,7 +251,7 @@ impl RateControl {
             let left = self.queue_delay(1);
             if by_delay && left.is_some_and(|left| left > Duration { ns: queue.ns / 2 }) {
                 // It should have drained and has not: the path itself is longer now, or the way back waits.
-                for base in [&mut self.base, &mut self.full_base] {
+                for base in self.bases.iter_mut().chain([&mut self.base]) {
                     *base = base.zip(left).map(|(base, left)| base + left);
                 }
                 let phase = self.phase_for(now, before);
@@ -419,18 +419,18 @@ impl RateControl {
         Some((sent as f64 * (1.0 - explained) / (acked as f64).max(1.0), lost))
     }
 
-    /// The shortest time that a full packet of the last while spent beyond the shortest ever; over the last `few` buckets,
-    /// or (0) over a whole span in which the sender was busy throughout.
+    /// The shortest time that a packet of the last while spent beyond the shortest ever of its size; over the last `few`
+    /// buckets, or (0) over a whole span in which the sender was busy throughout.
     fn queue_delay(&self, few: usize) -> Option<Duration> {
-        let base = self.full_base?;
         let delays: Vec<(Duration, bool, Instant)> = self
             .settled()
             .rev()
-            .filter(|(bucket, _)| bucket.delay.ns < u64::MAX)
-            .map(|(bucket, end)| (bucket.delay, self.fills(bucket, end), bucket.start))
+            .filter_map(|(bucket, end)| {
+                Some((queue(&self.bases, &bucket.delays)?, self.fills(bucket, end), bucket.start))
+            })
             .collect();
         if few > 0 {
-            return delays.iter().take(few).map(|delay| delay.0 - base).min();
+            return delays.iter().take(few).map(|delay| delay.0).min();
         }
         let newest = delays.first()?.2;
         let span = self.span();
@@ -440,7 +440,13 @@ impl RateControl {
         if !whole || !busy {
             return None;
         }
-        within.iter().map(|delay| delay.0 - base).min()
+        within.iter().map(|delay| delay.0).min()
+    }
+
+    /// Which of [`SIZES`] a packet is of; `packet_bits` are those of the largest.
+    fn size(&self, bytes: u64) -> usize {
+        let eighths = bytes.saturating_mul(8 * SIZES as u64) / self.packet_bits.max(1);
+        usize::try_from(eighths).unwrap_or(usize::MAX).min(SIZES - 1)
     }
 
     /// A queue that is none: jitter, and packets that take their time themselves.
@@ -477,6 +483,17 @@ impl RateControl {
     }
 }
 
+/// The shortest time that a packet of this size, or a longer one, ever took: no packet is slower than a longer one.
+fn shortest(bases: &[Option<Duration>; SIZES], size: usize) -> Option<Duration> {
+    bases[size..].iter().flatten().min().copied()
+}
+
+/// The shortest time beyond that, of packets of the sizes from the smallest on.
+fn queue(bases: &[Option<Duration>; SIZES], delays: &[Option<Duration>]) -> Option<Duration> {
+    let beyond = |(size, delay): (usize, &Option<Duration>)| Some((*delay)? - shortest(bases, size)?);
+    delays.iter().enumerate().filter_map(beyond).min()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -484,14 +501,18 @@ mod tests {
     const PACKET: u64 = 1400;
     const BITS: u64 = 1400 * 8;
 
-    /// A link of `capacity` with a queue of `queue` seconds and 300 ms each way, packet by packet.
+    /// A link of `capacity` with a queue of `queue` seconds, packet by packet.
     struct Path {
         capacity: f64,
+        /// There and back.
+        delay: f64,
+        /// Of each packet.
+        bytes: u64,
         queue: f64,
         loss: f64,
         free_at: f64,
-        /// Arrival of the acknowledgement, sending time.
-        acks: VecDeque<(f64, f64)>,
+        /// Arrival of the acknowledgement, sending time, bytes.
+        acks: VecDeque<(f64, f64, u64)>,
         down: std::ops::Range<f64>,
         count: u64,
     }
@@ -499,7 +520,8 @@ mod tests {
     impl Path {
         fn new(capacity: f64) -> Path {
             let acks = VecDeque::new();
-            Path { capacity, queue: 0.6, loss: 0.0, free_at: 0.0, acks, down: 0.0..0.0, count: 0 }
+            let (delay, bytes) = (0.6, PACKET);
+            Path { capacity, delay, bytes, queue: 0.6, loss: 0.0, free_at: 0.0, acks, down: 0.0..0.0, count: 0 }
         }
 
         fn send(&mut self, now: f64) {
@@ -509,10 +531,14 @@ mod tests {
             if self.free_at - now > self.queue {
                 return;
             }
-            self.free_at += BITS as f64 / self.capacity;
+            self.free_at += self.bits() as f64 / self.capacity;
             if random >= self.loss && !self.down.contains(&now) {
-                self.acks.push_back((self.free_at + 0.6, now));
+                self.acks.push_back((self.free_at + self.delay, now, self.bytes));
             }
+        }
+
+        fn bits(&self) -> u64 {
+            self.bytes * 8
         }
     }
 
@@ -526,24 +552,24 @@ mod tests {
         let mut queue: f64 = 0.0;
         while now < to {
             while path.acks.front().is_some_and(|ack| ack.0 <= now) {
-                let (ack, sent) = path.acks.pop_front().unwrap();
-                control.on_acked(at(ack), at(sent), PACKET);
+                let (ack, sent, bytes) = path.acks.pop_front().unwrap();
+                control.on_acked(at(ack), at(sent), bytes);
                 control.judge(at(ack));
             }
-            control.on_sent(at(now), PACKET, BITS);
+            control.on_sent(at(now), path.bytes, path.bits());
             path.send(now);
             if now > to - 1.0 {
                 queue = queue.max(path.free_at - now);
             }
             assert!(control.rate() < 1_000_000_000, "{control:?}");
-            now += BITS as f64 / control.rate() as f64;
+            now += path.bits() as f64 / control.rate() as f64;
         }
         queue
     }
 
     fn control(declared: Option<u64>, loss: f64) -> RateControl {
         let mut control = RateControl::new(declared, loss, Duration::from_millis(600), BITS);
-        control.start(Instant::ZERO, PACKET);
+        control.start(Instant::ZERO);
         control
     }
 
@@ -603,6 +629,55 @@ mod tests {
             run(&mut control, &mut path, f64::from(second), f64::from(second + 1));
             assert_eq!(control.rate(), 1_536_000, "{second} s: {control:?}");
         }
+    }
+
+    #[test]
+    fn a_standing_queue_of_packets_of_any_size_is_seen() {
+        for bytes in [60, 300, 700, 1000, PACKET] {
+            let mut control = control(Some(1_050_000), 0.0);
+            let mut path = Path { bytes, queue: f64::INFINITY, ..Path::new(1_000_000.0) };
+            run(&mut control, &mut path, 0.0, 40.0);
+            assert!(control.is_held_down(), "{bytes} B");
+            let queue = run(&mut control, &mut path, 40.0, 80.0);
+            assert!(queue < 1.0, "{bytes} B: {queue} s");
+        }
+    }
+
+    #[test]
+    fn a_path_that_became_longer_is_learnt_from_packets_of_any_size() {
+        let mut control = control(Some(1_000_000), 0.0);
+        let mut path = Path::new(1_050_000.0);
+        run(&mut control, &mut path, 0.0, 10.0);
+        assert_eq!(control.rate(), 1_000_000);
+        (path.delay, path.bytes) = (0.9, 200);
+        run(&mut control, &mut path, 10.0, 30.0);
+        assert_eq!(control.rate(), 1_000_000, "{control:?}");
+        path.bytes = PACKET;
+        for second in 30..50 {
+            run(&mut control, &mut path, f64::from(second), f64::from(second + 1));
+            assert_eq!(control.rate(), 1_000_000, "{second} s: {control:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_long_packets_may_meet_a_queue() {
+        let mut control = control(Some(1_000_000), 0.0);
+        let mut pass = |sent: f64, delay: f64, bytes: u64| {
+            control.on_sent(at(sent), bytes, bytes * 8);
+            control.on_acked(at(sent + delay), at(sent), bytes);
+        };
+        pass(0.0, 0.6, 60);
+        for i in 1..8 {
+            let sent = f64::from(i) / 8.0;
+            pass(sent, 1.0, 60);
+            pass(sent + 0.001, 1.1, PACKET);
+        }
+        pass(3.0, 0.9, PACKET);
+        pass(4.0, 0.9, PACKET);
+        pass(5.0, 0.9, PACKET);
+        // Without a queue a long packet takes 0.7 s.
+        let queue = control.queue_delay(1).unwrap().as_secs_f64();
+        assert!((queue - 0.2).abs() < 1e-6, "{queue}");
     }
 
     #[test]

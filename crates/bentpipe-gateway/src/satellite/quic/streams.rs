@@ -47,6 +47,10 @@ pub(super) struct Streams {
     read_ahead_total: usize,
     /// Bytes given to the library, ever.
     written: u64,
+    /// Bytes that wait here to be given to the library, all streams.
+    queued: usize,
+    /// Bytes that came and were not read, all streams; what the library still has is not known.
+    unread: usize,
 }
 
 #[derive(Debug)]
@@ -111,6 +115,8 @@ impl Streams {
             read_ahead: 0,
             read_ahead_total: 0,
             written: 0,
+            queued: 0,
+            unread: 0,
         };
         streams.set_read_ahead(sizes);
         streams.set_rate(rate);
@@ -150,6 +156,16 @@ impl Streams {
     /// Bytes of streams given to the library so far.
     pub(super) fn written(&self) -> u64 {
         self.written
+    }
+
+    /// Bytes that wait here to be sent.
+    pub(super) fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Bytes that came and wait here to be read, those behind a gap included.
+    pub(super) fn unread(&self) -> usize {
+        self.unread
     }
 
     /// Something waits to be given to the library, or was given and has not left.
@@ -221,6 +237,7 @@ impl Streams {
                 self.waiting[stream.class as usize] += 1;
             }
             stream.out.buffer.extend_from_slice(&data[..taken]);
+            self.queued += taken;
         }
         stream.out.refused |= taken < data.len();
         self.queue(id);
@@ -264,6 +281,7 @@ impl Streams {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if !stream.out.buffer.is_empty() {
             self.waiting[stream.class as usize] -= 1;
+            self.queued -= stream.out.buffer.len();
             stream.out.buffer = BytesMut::new();
         }
         if stream.out.queued {
@@ -284,6 +302,7 @@ impl Streams {
         {
             let _ = connection.recv_stream(number).stop(VarInt::from_u32(code));
         }
+        self.unread -= stream.inc.held();
         stream.inc = Incoming { over: Some(StreamError::Ended(code)), gone: true, ..Incoming::default() };
         self.forget(id);
     }
@@ -324,6 +343,7 @@ impl Streams {
         out.queued = false;
         let mut given = 0;
         if !out.buffer.is_empty() {
+            let before = out.buffer.len();
             let mut piece = [out.buffer.split_to(turn.min(out.buffer.len())).freeze()];
             match connection.send_stream(number).write_chunks(&mut piece) {
                 Ok(written) => given = written.bytes,
@@ -339,6 +359,7 @@ impl Streams {
                 out.buffer = whole;
                 out.blocked = true;
             }
+            self.queued = self.queued + out.buffer.len() - before;
             if out.buffer.is_empty() {
                 self.waiting[class as usize] -= 1;
             }
@@ -438,6 +459,7 @@ impl Streams {
             return;
         }
         let Some(number) = Self::theirs(id) else { return };
+        let before = inc.held();
         let mut receiver = connection.recv_stream(number);
         let mut chunks = match receiver.read(false) {
             Ok(chunks) => chunks,
@@ -466,6 +488,7 @@ impl Streams {
                 }
             }
         }
+        self.unread = self.unread + inc.held() - before;
         // Credit for what was read goes out with the next packet; `poll_transmit` is due anyway.
         let _ = chunks.finalize();
         if (inc.ready_bytes > 0 || inc.complete) && !inc.announced {
@@ -492,6 +515,7 @@ impl Streams {
             return Err(error);
         }
         let taken = inc.take(into, most);
+        self.unread -= taken;
         if inc.more && (inc.ready_bytes == 0 || inc.ready_bytes + inc.parts_bytes <= enough) {
             // Whatever is in order now is for this reader, who is here.
             inc.announced = true;
@@ -552,6 +576,11 @@ impl Incoming {
         self.next += bytes.len() as u64;
         self.ready_bytes += bytes.len();
         self.ready.push_back(bytes);
+    }
+
+    /// Bytes that came and were not read.
+    fn held(&self) -> usize {
+        self.ready_bytes + self.parts_bytes
     }
 
     /// Moves up to `most` bytes in order to `into`.

@@ -9,7 +9,7 @@ use bentpipe_gateway::file::Role;
 use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::satellite::keys::PairKeys;
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
-use bentpipe_gateway::{Fail, Gateway, GatewayFile, Notice};
+use bentpipe_gateway::{Fail, Figures, Gateway, GatewayFile, Notice};
 use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::{self, Rights};
 use bentpipe_host::gateway::{CaptureOptions, GatewayDriver};
@@ -76,6 +76,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     }
     log.line(Level::INFO, &format!("{} gateway, key {}: {}", name(role), own.public(), summary(&file)));
     notify::tell(notify::READY);
+    let mut watchdog = notify::Watchdog::from_environment();
     let mut draining: Option<Instant> = None;
     let is_asked = file.capture.is_some() || file.socks.is_some() || file.connect.is_some();
     let mut file = file;
@@ -96,6 +97,9 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
             anyhow::bail!("the gateway's thread has ended");
         };
         *figures.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        // The gateway's thread gave these figures between two turns of its work, and whoever does not obey signals does not
+        // get here: a sign of life that either of the two loops can fail to give.
+        watchdog.ping(Instant::now(), || status(&now, draining.is_some()));
         if is_done || draining.is_some_and(|until| Instant::now() >= until) {
             break;
         }
@@ -108,6 +112,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
             draining = Some(Instant::now() + limit);
         }
         if reload.swap(false, Ordering::Relaxed) {
+            notify::tell(&notify::reloading());
             match read(path, role) {
                 Ok(new) => {
                     let rest_changed = file.reload(&new);
@@ -124,6 +129,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
                 }
                 Err(error) => log.line(Level::ERROR, &format!("keeping what was read before: {error}")),
             }
+            notify::tell(notify::READY);
         }
     }
     let last = driver.stop();
@@ -166,6 +172,17 @@ fn level(notice: &Notice) -> Level {
         Notice::NoSocket { .. } | Notice::NoCapture => Level::ERROR,
         _ => Level::WARN,
     }
+}
+
+/// How it is now, for `systemctl status`.
+fn status(figures: &Figures, draining: bool) -> String {
+    let pair = match (figures.connected, figures.silent) {
+        (true, false) => "connected",
+        (true, true) => "connected, but the other gateway is silent",
+        (false, _) => "not connected to the other gateway",
+    };
+    let stopping = if draining { "stopping; " } else { "" };
+    format!("{stopping}{pair}; {} connections relayed now", figures.connections_open)
 }
 
 /// What the file makes of this gateway, in a line.

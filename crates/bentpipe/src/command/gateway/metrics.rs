@@ -126,6 +126,9 @@ impl Collector for Seen {
             ("connections_open", "Relayed connections that are open", None, f.connections_open as f64),
             ("requests_pending", "Requests that wait for an answer", None, f.requests_pending as f64),
             ("memory", "Bytes that wait in the relay", bytes(), f.memory_held as f64),
+            ("satellite_queued", "Bytes that wait for the link", bytes(), s.queued_bytes as f64),
+            ("satellite_unacknowledged", "Bytes kept until they have arrived", bytes(), s.unacknowledged_bytes as f64),
+            ("satellite_unread", "Bytes that came over the link, not read yet", bytes(), s.unread_bytes as f64),
             ("connected", "1 while the pair is connected", None, truth(f.connected)),
             ("silent", "1 while the other gateway is silent though something is expected", None, truth(f.silent)),
             ("handshakes", "Handshakes under way, at a hub", None, s.half_open as f64),
@@ -151,11 +154,13 @@ mod tests {
     fn figures_have_names_units_and_an_end() {
         let mut figures = Figures { requests: 7, connected: true, ..Figures::default() };
         figures.satellite.link_bytes_sent = 1500;
+        figures.satellite.unacknowledged_bytes = 75_000;
         let text = text(figures);
         for line in [
             "bentpipe_gateway_requests_total 7",
             "bentpipe_gateway_link_sent_bytes_total 1500",
             "bentpipe_gateway_connected 1.0",
+            "bentpipe_gateway_satellite_unacknowledged_bytes 75000.0",
             "# UNIT bentpipe_gateway_round_trip_seconds seconds",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
