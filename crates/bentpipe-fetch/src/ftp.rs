@@ -122,9 +122,12 @@ impl Session {
         })?;
         let mut last = Failure::NameNotFound(server.place.clone());
         let mut connected = None;
+        // They share the time: one that drops everything, as IPv6 does at times, must not use it all.
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        let each = server.timeout / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
         for address in addresses {
             let begun = Instant::now();
-            match TcpStream::connect_timeout(&address, server.timeout) {
+            match TcpStream::connect_timeout(&address, each) {
                 Ok(stream) => {
                     wire.set_round_trip(begun.elapsed());
                     connected = Some(stream);
@@ -380,7 +383,7 @@ impl FtpConnection {
         let (data, from) = session.transfer("RETR", path, from)?;
         session.owed = true;
         self.data = Some(data);
-        Ok(Opened { remote, from })
+        Ok(Opened { remote, from, until: None })
     }
 }
 

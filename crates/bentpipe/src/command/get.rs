@@ -3,13 +3,15 @@
 use super::{BadInput, links};
 use crate::cli::{GetArguments, TransferArguments};
 use crate::stop::{self, EXIT_INTERRUPTED};
+use crate::terminal::{Lines, say};
+use anyhow::Context;
 use bentpipe_fetch::{Connections, Failure, Kind, MEASURED_MOST, Options, Outcome, Progress};
 use bentpipe_lab::predict::{self, Direction, Question};
 use bentpipe_lab::report::quantity;
 use bentpipe_link::stack::TcpConfig;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -39,31 +41,33 @@ pub fn run(arguments: &GetArguments) -> anyhow::Result<ExitCode> {
         (None, None) => Connections::Measured { most: MEASURED_MOST },
     };
     let options = Options { connections, digest, overwrite: arguments.overwrite, ..options(&arguments.common)? };
-    let mut worst = 0;
+    let (mut worst, mut lines) = (0, Lines::default());
     for (url, target) in &jobs {
         let mut display = Display::new(arguments.common.quiet, &name(target));
         let result = bentpipe_fetch::get(url, target, &options, &mut |progress| display.show(progress));
         display.end();
         let shown = bentpipe_fetch::shown(url);
         if arguments.common.json {
-            let mut out = std::io::stdout().lock();
-            writeln!(out, "{}", to_json(&shown, target, &result))?;
+            lines.print(to_json(&shown, target, &result));
         }
         match &result {
-            Ok(outcome) if !arguments.common.quiet => eprintln!("{}", done(target, outcome)),
+            Ok(outcome) if !arguments.common.quiet => say(done(target, outcome)),
             Ok(_) => {}
             Err(failure) => {
-                eprintln!("bentpipe: {shown}: {failure}");
-                if matches!(failure.kind(), Kind::Transient | Kind::Stopped) && is_kept(target) {
-                    eprintln!("What has arrived is kept: the same command goes on from there.");
+                say(format_args!("bentpipe: {shown}: {failure}"));
+                let goes_on = matches!(failure.kind(), Kind::Transient | Kind::Stopped);
+                if (goes_on || matches!(failure, Failure::DiskFull { .. })) && is_kept(target) {
+                    say("What has arrived is kept: the same command goes on from there.");
                 }
                 worst = worst.max(exit_code(failure));
             }
         }
         if options.stop.load(Ordering::Relaxed) {
-            return Ok(ExitCode::from(EXIT_INTERRUPTED));
+            worst = EXIT_INTERRUPTED;
+            break;
         }
     }
+    lines.end().context("cannot write to standard output")?;
     Ok(ExitCode::from(worst))
 }
 
@@ -125,12 +129,12 @@ fn for_link(link: &str, arguments: &GetArguments) -> Result<usize, BadInput> {
     let product = prediction.inputs.bandwidth_delay_product_bytes;
     let connections = product.div_ceil(window.bytes).clamp(1, bentpipe_fetch::CONNECTIONS_MOST as u64);
     if !arguments.common.quiet {
-        eprintln!(
+        say(format_args!(
             "{}: {} fill the link, {} a window: {connections} connection(s)",
             file.name,
             quantity::bytes(product as f64).replace('\u{a0}', " "),
             quantity::bytes(window.bytes as f64).replace('\u{a0}', " "),
-        );
+        ));
     }
     Ok(connections as usize)
 }
@@ -233,8 +237,8 @@ impl Display {
         for note in notes.iter().filter(|_| !self.quiet) {
             let line = format!("{}: {note}", self.name);
             match &self.bar {
-                Some(bar) => bar.suspend(|| eprintln!("{line}")),
-                None => eprintln!("{line}"),
+                Some(bar) => bar.suspend(|| say(line)),
+                None => say(line),
             }
         }
         let now = Instant::now();
@@ -255,14 +259,15 @@ impl Display {
                 bar.set_length(size.unwrap_or(0));
                 bar.set_position(done);
                 let terminal = rustix::termios::tcgetwinsize(std::io::stderr());
-                let columns = terminal.map_or(80, |size| usize::from(size.ws_col));
+                let columns = terminal.map(|size| usize::from(size.ws_col)).ok().filter(|columns| *columns > 0);
+                let columns = columns.unwrap_or(80);
                 // One line: what wraps is not cleared. The name last: of what does not fit, it is the least needed.
                 let room = columns.saturating_sub(BAR_COLUMNS + 1);
                 bar.set_message(format!("{text}, {}", self.name).chars().take(room).collect::<String>());
             }
             None => {
                 self.last_line = now;
-                eprintln!("{}: {text}", self.name);
+                say(format_args!("{}: {text}", self.name));
             }
         }
     }
