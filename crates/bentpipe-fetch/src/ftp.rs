@@ -157,8 +157,10 @@ impl Session {
     fn log_in(&mut self) -> Result<(), Failure> {
         let mut greeting = self.reply()?;
         // RFC 959 §5.4: 120 announces that the service is ready later.
-        while greeting.code == 120 {
-            greeting = self.reply()?;
+        for _ in 0..ANNOUNCEMENTS_MAX {
+            if greeting.code == 120 {
+                greeting = self.reply()?;
+            }
         }
         if greeting.code != 220 {
             return Err(of_reply(&greeting));
@@ -470,5 +472,7 @@ fn digits(reply: &Reply) -> Option<u64> {
     text.split('.').next()?.parse().ok()
 }
 
+/// How often a service may say that it is ready later.
+const ANNOUNCEMENTS_MAX: usize = 8;
 /// A greeting may be long; a page of legal text has a few kilobytes.
 const REPLY_BYTES_MAX: usize = 64 * 1024;

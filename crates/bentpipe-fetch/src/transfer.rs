@@ -732,7 +732,7 @@ impl Shared {
 
 impl Inner {
     fn delivering(&self) -> usize {
-        self.workers.iter().filter(|worker| worker.state == Doing::Delivering).count()
+        self.workers.iter().filter(|worker| !worker.gone && worker.state == Doing::Delivering).count()
     }
 
     fn round_trip(&self) -> Option<Duration> {

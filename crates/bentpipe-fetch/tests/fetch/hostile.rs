@@ -231,6 +231,17 @@ fn a_header_that_never_ends_is_not_waited_for() {
     assert!(matches!(failure, Failure::TimedOut(_)), "{failure}");
 }
 
+/// Answers that only announce an answer (RFC 9110 §15.2) do not go on for ever either.
+#[test]
+fn hints_without_end_are_not_waited_for() {
+    let url = http(|_, _, stream| {
+        while stream.write_all(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n").is_ok() {}
+        false
+    });
+    let failure = Place::new().fails(&url, &Options { timeout: Duration::from_millis(500), retries: 0, ..options(1) });
+    assert!(matches!(failure, Failure::TimedOut(_) | Failure::Protocol(_)), "{failure}");
+}
+
 /// A reset is no end, even where nobody said how long the file is.
 #[test]
 fn a_reset_does_not_end_a_file() {

@@ -27,6 +27,13 @@ const LIVE_TRIES: usize = 3;
 
 /// Lists or runs.
 pub fn run(arguments: &ExperimentsArguments) -> anyhow::Result<ExitCode> {
+    if !arguments.folder.is_dir() {
+        let what = format!(
+            "{}: is no folder here; --folder DIR names the one with the experiments",
+            arguments.folder.display()
+        );
+        return Err(BadInput(what).into());
+    }
     let ids = list(&arguments.folder).map_err(told)?;
     match &arguments.action {
         None | Some(ExperimentsAction::List) => show(&arguments.folder, &ids),

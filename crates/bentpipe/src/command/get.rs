@@ -256,7 +256,8 @@ impl Display {
         let text = progress(size, done, rate, connections);
         match &self.bar {
             Some(bar) => {
-                bar.set_length(size.unwrap_or(0));
+                // Of an unknown whole, nothing is done.
+                bar.set_length(size.unwrap_or(u64::MAX));
                 bar.set_position(done);
                 let terminal = rustix::termios::tcgetwinsize(std::io::stderr());
                 let columns = terminal.map(|size| usize::from(size.ws_col)).ok().filter(|columns| *columns > 0);
@@ -280,15 +281,38 @@ impl Display {
     }
 }
 
-/// `1.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:30 left`; what is left is known with the size and a rate (in bytes per second).
+/// `1.00 of 4.00 MB, 800 kbit/s, 0:30 left, 2 conn.`; what is left is known with the size and a rate (in bytes per second). What
+/// people look for comes first: narrow terminals show the beginning.
 fn progress(size: Option<u64>, done: u64, rate: f64, connections: usize) -> String {
-    let of = size.map_or(String::new(), |size| format!(" of {}", quantity::bytes(size as f64)));
-    let mut text = format!("{}{of}, {}, {connections} conn.", quantity::bytes(done as f64), quantity::rate(rate * 8.0));
+    let mut text = format!("{}, {}", amount(size, done), quantity::rate(rate * 8.0));
     if let (Some(size), true) = (size, rate > 0.0) {
         let left = (size.saturating_sub(done) as f64 / rate).ceil() as u64;
-        text.push_str(&format!(", {}:{:02} left", left / 60, left % 60));
+        let (hours, minutes, seconds) = (left / 3600, left / 60 % 60, left % 60);
+        match hours {
+            0 => text.push_str(&format!(", {minutes}:{seconds:02} left")),
+            _ => text.push_str(&format!(", {hours}:{minutes:02}:{seconds:02} left")),
+        }
     }
+    text.push_str(&format!(", {connections} conn."));
     text.replace('\u{a0}', " ")
+}
+
+/// Both figures in one unit, which does not change on the way.
+fn amount(size: Option<u64>, done: u64) -> String {
+    let whole = size.unwrap_or(done);
+    let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")];
+    let (scale, unit) = units.into_iter().find(|(scale, _)| whole >= *scale).unwrap_or((1, "B"));
+    let decimals = match whole / scale {
+        _ if scale == 1 => 0,
+        0..10 => 2,
+        10..100 => 1,
+        _ => 0,
+    };
+    let figure = |bytes: u64| format!("{:.decimals$}", bytes as f64 / scale as f64);
+    match size {
+        Some(size) => format!("{} of {} {unit}", figure(done), figure(size)),
+        None => format!("{} {unit}", figure(done)),
+    }
 }
 
 const BAR_COLUMNS: usize = 16;
@@ -303,13 +327,17 @@ mod tests {
     fn progress_tells_the_time_left_where_it_can() {
         let (size, rate) = (Some(4_000_000), 100_000.0);
         for (size, done, rate, expected) in [
-            (size, 1_000_000, rate, "1.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:30 left"),
-            (size, 3_950_001, rate, "3.95 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:01 left"),
-            (size, 0, 1000.0, "0 B of 4.00 MB, 8.00 kbit/s, 2 conn., 66:40 left"),
-            (size, 4_000_000, rate, "4.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:00 left"),
+            (size, 1_000_000, rate, "1.00 of 4.00 MB, 800 kbit/s, 0:30 left, 2 conn."),
+            // A multiple of 1024, as most are.
+            (size, 983_040, rate, "0.98 of 4.00 MB, 800 kbit/s, 0:31 left, 2 conn."),
+            (size, 3_950_001, rate, "3.95 of 4.00 MB, 800 kbit/s, 0:01 left, 2 conn."),
+            (size, 0, 1000.0, "0.00 of 4.00 MB, 8.00 kbit/s, 1:06:40 left, 2 conn."),
+            (size, 4_000_000, rate, "4.00 of 4.00 MB, 800 kbit/s, 0:00 left, 2 conn."),
             // More than the server said there was.
-            (size, 4_000_001, rate, "4.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:00 left"),
-            (size, 0, 0.0, "0 B of 4.00 MB, 0 bit/s, 2 conn."),
+            (size, 4_000_001, rate, "4.00 of 4.00 MB, 800 kbit/s, 0:00 left, 2 conn."),
+            (size, 0, 0.0, "0.00 of 4.00 MB, 0 bit/s, 2 conn."),
+            (Some(0), 0, 0.0, "0 of 0 B, 0 bit/s, 2 conn."),
+            (Some(98_765_432_100), 1_234_567_890, rate, "1.2 of 98.8 GB, 800 kbit/s, 270:55:09 left, 2 conn."),
             (None, 1_000_000, rate, "1.00 MB, 800 kbit/s, 2 conn."),
         ] {
             assert_eq!(progress(size, done, rate, 2), expected);

@@ -69,6 +69,8 @@ fn each_mistake_is_named() {
         let ended = place.bentpipe(&[&["experiments", "--folder", "e"], arguments].concat()).ends().expect(2);
         assert!(ended.stderr.contains(part), "{}", ended.stderr);
     }
+    let ended = place.bentpipe(&["experiments", "--folder", "elsewhere", "run", "all"]).ends().expect(2);
+    assert!(ended.stderr.contains("elsewhere: is no folder here; --folder DIR"), "{}", ended.stderr);
     place.write("e/one/README.md", "# One\n\n## Method\n");
     let ended = place.bentpipe(&["experiments", "--folder", "e"]).ends().expect(2);
     assert!(ended.stderr.contains("## Validation"), "{}", ended.stderr);
