@@ -654,6 +654,9 @@ impl Shared {
                 self.part.reserve(size)?;
                 let parts = if inner.whole_only { 1 } else { inner.growth.target() };
                 inner.plan.set_size(size, parts);
+                if !inner.whole_only && !remote.identity.can_resume() {
+                    inner.notes.push(NO_VERSION.to_owned());
+                }
             }
             None => {
                 inner.whole_only = true;
@@ -790,6 +793,8 @@ impl Inner {
 
 const WHOLE_ONLY: &str = "the server gives whole files only (no ranges): one connection, and no resuming";
 const NO_SIZE: &str = "the server does not say how long the file is: one connection, and no resuming";
+const NO_VERSION: &str =
+    "the server does not say which version of the file it gives: interrupted, this run would have to be repeated";
 const NO_ROOM_FOR_STATE: &str =
     "the disk has no room to save what has arrived: interrupted, this run would have to be repeated";
 const NOTES_MAX: usize = 200;

@@ -185,6 +185,8 @@ fn what_no_validator_confirms_is_fetched_anew() {
         place.fails(&url, &Options { retries: 0, ..options(1) });
         let outcome = place.expect(&url, &options(2), &two);
         assert_eq!(outcome.resumed_from, 0, "{before} {now} {:?}", outcome.notes);
+        let is_said = outcome.notes.iter().any(|note| note.contains("does not say which version"));
+        assert_eq!(is_said, now.is_empty() || now == weak, "{:?}", outcome.notes);
     }
 }
 
