@@ -22,6 +22,7 @@ mod remote;
 mod transfer;
 
 pub use error::{Failure, Kind};
+pub use part::is_kept;
 pub use put::{PutOutcome, PutProgress, names_folder, put};
 pub use transfer::get;
 pub use url::Url;

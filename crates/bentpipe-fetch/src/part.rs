@@ -11,8 +11,10 @@ use crate::remote::Identity;
 use crate::shown;
 use rustix::fs::{FallocateFlags, OFlags, RenameFlags};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use url::Url;
@@ -68,14 +70,8 @@ impl Part {
     /// Opens or makes the part file of `target`, locks it, and reads what an earlier process left.
     pub fn open(target: &Path) -> Result<(Part, Option<State>), Failure> {
         let wrong = |reason: &str| Failure::Local { path: target.to_owned(), reason: reason.to_owned() };
-        let name = target.file_name().ok_or_else(|| wrong("names no file"))?.to_os_string();
-        let beside = |end: &str| {
-            let mut full = std::ffi::OsString::from(".");
-            full.push(&name);
-            full.push(end);
-            target.with_file_name(full)
-        };
-        let (path, state) = (beside(".bentpipe-part"), beside(".bentpipe-state"));
+        let path = beside(target, ".bentpipe-part").ok_or_else(|| wrong("names no file"))?;
+        let state = beside(target, STATE_END).ok_or_else(|| wrong("names no file"))?;
         let failed = |error: io::Error| Failure::of_file(&error, &path, 0);
         let file = loop {
             // No link that somebody laid where many may write.
@@ -248,11 +244,39 @@ impl Part {
     }
 }
 
-fn query_digest(url: &Url) -> Option<String> {
-    let digest = ring::digest::digest(&ring::digest::SHA256, url.query()?.as_bytes());
-    Some(digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+/// Whether an unfinished file of that name waits for the next [`get`](crate::get).
+pub fn is_kept(target: &Path) -> bool {
+    beside(target, STATE_END).is_some_and(|state| state.exists())
 }
 
+/// The file's name with a dot before and `end` behind; of a name that is too long for that its beginning and its digest.
+fn beside(target: &Path, end: &str) -> Option<PathBuf> {
+    let name = target.file_name()?;
+    let mut full = OsString::from(".");
+    if name.len() <= NAME_BYTES_MAX {
+        full.push(name);
+    } else {
+        full.extend(name.to_string_lossy().chars().take(NAME_CHARS_LONG).map(String::from).map(OsString::from));
+        full.push(format!(".{}", &hex_digest(name.as_bytes())[..16]));
+    }
+    full.push(end);
+    Some(target.with_file_name(full))
+}
+
+fn hex_digest(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn query_digest(url: &Url) -> Option<String> {
+    Some(hex_digest(url.query()?.as_bytes()))
+}
+
+const STATE_END: &str = ".bentpipe-state";
+/// Linux's filesystems give a name 255 bytes; the longest ending has 19, and there is the dot.
+const NAME_BYTES_MAX: usize = 235;
+/// Of up to four bytes each.
+const NAME_CHARS_LONG: usize = 50;
 const VERSION: u32 = 2;
 const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 /// A range is 40 bytes at most; there are about as many as connections.
@@ -322,6 +346,22 @@ mod tests {
             let found = (dated.is_from(&of(other)), tagged.is_from(&of(other)), weak.is_from(&of(other)));
             assert_eq!(found, (is_dated, is_tagged, is_dated), "{other}");
         }
+    }
+
+    #[test]
+    fn long_names_have_room() {
+        let folder = Folder::new("long");
+        let (one, two) = (format!("{}1", "ü".repeat(127)), format!("{}2", "ü".repeat(127)));
+        let (one, two) = (folder.0.join(one), folder.0.join(two));
+        let (part, _) = Part::open(&one).unwrap();
+        let _other = Part::open(&two).unwrap();
+        part.reserve(1).unwrap();
+        let mut done = RangeSet::default();
+        done.insert(0, 1);
+        part.save(&State::new(&url(), &identity(1), &done)).unwrap();
+        assert!(is_kept(&one) && !is_kept(&two));
+        part.finish(1, false).unwrap();
+        assert!(one.exists() && !is_kept(&one));
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub fn run(arguments: &GetArguments) -> anyhow::Result<ExitCode> {
             Err(failure) => {
                 say(format_args!("bentpipe: {shown}: {failure}"));
                 let goes_on = matches!(failure.kind(), Kind::Transient | Kind::Stopped);
-                if (goes_on || matches!(failure, Failure::DiskFull { .. })) && is_kept(target) {
+                if (goes_on || matches!(failure, Failure::DiskFull { .. })) && bentpipe_fetch::is_kept(target) {
                     say("What has arrived is kept: the same command goes on from there.");
                 }
                 worst = worst.max(exit_code(failure));
@@ -188,15 +188,9 @@ fn to_json(url: &str, target: &Path, result: &Result<Outcome, Failure>) -> serde
             "ok": false,
             "error": failure.word(),
             "message": failure.to_string(),
-            "kept": is_kept(target),
+            "kept": bentpipe_fetch::is_kept(target),
         }),
     }
-}
-
-/// Whether an unfinished file waits for the next run.
-fn is_kept(target: &Path) -> bool {
-    let state = format!(".{}.bentpipe-state", name(target));
-    target.with_file_name(state).exists()
 }
 
 fn name(path: &Path) -> String {
