@@ -1,9 +1,13 @@
 //! Digests of whole files: what the user gives, what HTTP offers (RFC 9530; RFC 3230 before it).
 
+use crate::Options;
+use crate::error::Failure;
+use crate::part::Part;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::path::Path;
 
 /// A digest and its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +109,32 @@ pub fn in_header(text: &str) -> Vec<Digest> {
 const READ_BYTES: usize = 256 * 1024;
 /// Digests of one header that are looked at; there are a dozen registered algorithms.
 const ITEMS_MAX: usize = 32;
+
+/// Compares the whole file with the user's digest, or with the strongest that the server offers.
+pub(crate) fn verify(
+    part: &Part,
+    options: &Options,
+    offered: &[Digest],
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<(Digest, &'static str)>, Failure> {
+    let best = offered.iter().max_by_key(|digest| digest.algorithm).map(|digest| (digest, "says the server"));
+    let wanted = [options.digest.as_ref().map(|digest| (digest, "given")), best];
+    let mut verified = None;
+    for (expected, source_of) in wanted.into_iter().flatten() {
+        let algorithm = expected.algorithm;
+        let found = Digest::of_file(algorithm, &mut part.file()?, &mut *go_on).map_err(|error| match error.kind() {
+            std::io::ErrorKind::Interrupted => Failure::Stopped,
+            _ => Failure::of_file(&error, Path::new("the fetched file"), 0),
+        })?;
+        if found != *expected {
+            part.remove();
+            let (found, expected) = (found.hex(), expected.hex());
+            return Err(Failure::Digest { algorithm: algorithm.name(), found, expected, source_of });
+        }
+        verified.get_or_insert((found, source_of));
+    }
+    Ok(verified)
+}
 
 #[cfg(test)]
 mod tests {

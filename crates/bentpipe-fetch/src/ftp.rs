@@ -122,9 +122,12 @@ impl Session {
         })?;
         let mut last = Failure::NameNotFound(server.place.clone());
         let mut connected = None;
+        // They share the time: one that drops everything, as IPv6 does at times, must not use it all.
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        let each = server.timeout / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
         for address in addresses {
             let begun = Instant::now();
-            match TcpStream::connect_timeout(&address, server.timeout) {
+            match TcpStream::connect_timeout(&address, each) {
                 Ok(stream) => {
                     wire.set_round_trip(begun.elapsed());
                     connected = Some(stream);
@@ -154,8 +157,10 @@ impl Session {
     fn log_in(&mut self) -> Result<(), Failure> {
         let mut greeting = self.reply()?;
         // RFC 959 §5.4: 120 announces that the service is ready later.
-        while greeting.code == 120 {
-            greeting = self.reply()?;
+        for _ in 0..ANNOUNCEMENTS_MAX {
+            if greeting.code == 120 {
+                greeting = self.reply()?;
+            }
         }
         if greeting.code != 220 {
             return Err(of_reply(&greeting));
@@ -380,7 +385,7 @@ impl FtpConnection {
         let (data, from) = session.transfer("RETR", path, from)?;
         session.owed = true;
         self.data = Some(data);
-        Ok(Opened { remote, from })
+        Ok(Opened { remote, from, until: None })
     }
 }
 
@@ -467,5 +472,7 @@ fn digits(reply: &Reply) -> Option<u64> {
     text.split('.').next()?.parse().ok()
 }
 
+/// How often a service may say that it is ready later.
+const ANNOUNCEMENTS_MAX: usize = 8;
 /// A greeting may be long; a page of legal text has a few kilobytes.
 const REPLY_BYTES_MAX: usize = 64 * 1024;

@@ -6,15 +6,15 @@ use crate::error::Failure;
 use crate::remote::{Connection, Identity, Opened, Remote, Server, Wire};
 use base64::Engine;
 use std::io::{self, Read};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use ureq::http::{HeaderMap, Request, Response, StatusCode};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{
-    ConnectProxyConnector, ConnectionDetails, Connector, RustlsConnector, TcpConnector, Transport,
+    Buffers, ConnectProxyConnector, ConnectionDetails, Connector, NextTimeout, RustlsConnector, TcpConnector, Transport,
 };
-use ureq::{Agent, Body, BodyReader, ResponseExt};
+use ureq::{Agent, Body, BodyReader};
 use url::Url;
 
 /// A file at an HTTP server.
@@ -29,7 +29,7 @@ pub(crate) struct Agents {
     timeout: Duration,
     roots: Option<RootCerts>,
     /// Where redirects led to.
-    led_to: Mutex<Option<String>>,
+    led_to: Mutex<Option<Url>>,
 }
 
 struct HttpConnection {
@@ -38,6 +38,8 @@ struct HttpConnection {
     body: Option<BodyReader<'static>>,
     /// Of the answer; `None` when it did not say.
     left: Option<u64>,
+    /// Who answered last, for messages.
+    place: String,
 }
 
 impl Agents {
@@ -66,13 +68,17 @@ impl Agents {
         let tls = TlsConfig::builder().root_certs(self.roots.clone().unwrap_or(RootCerts::WebPki)).build();
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            .max_redirects(REDIRECTS_MAX)
+            // They are followed here, where it is known whom credentials are for; a PUT's would end as a GET.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
             .max_response_header_size(HEADER_BYTES_MAX)
             .input_buffer_size(BUFFER_BYTES)
             .max_idle_connections(1)
             .max_idle_connections_per_host(1)
             .timeout_resolve(Some(self.timeout))
             .timeout_connect(Some(self.timeout))
+            // A header that comes byte by byte ends, too.
+            .timeout_recv_response(Some(self.timeout))
             .timeout_per_read(Some(self.timeout))
             .timeout_per_write(Some(self.timeout))
             .user_agent(concat!("bentpipe/", env!("CARGO_PKG_VERSION")))
@@ -80,37 +86,35 @@ impl Agents {
             .build();
         let handshake = Arc::new(Mutex::new(None));
         let timed = Timed { tcp: TcpConnector::default(), handshake: Arc::clone(&handshake) };
-        let connector = ConnectProxyConnector::default().chain(timed).chain(RustlsConnector::default());
+        let tls = RustlsConnector::default();
+        let connector = ConnectProxyConnector::default().chain(timed).chain(tls).chain(Strict);
         (Agent::with_parts(config, connector, DefaultResolver::default()), handshake)
     }
 
-    /// A request with what every request carries.
+    /// A request for the URL with what every request carries.
     pub fn request(&self, method: &str) -> ureq::http::request::Builder {
-        let led_to = self.led_to.lock().unwrap_or_else(PoisonError::into_inner);
-        let address = led_to.as_deref().unwrap_or(self.url.as_str());
-        let mut request = Request::builder().method(method).uri(address);
-        // Not to another host: a redirect's target gets no credentials (RFC 9110 §15.4).
-        if let (Some(authorization), true) = (&self.authorization, led_to.is_none()) {
-            request = request.header("authorization", authorization);
+        self.request_to(method, &self.url)
+    }
+
+    fn request_to(&self, method: &str, target: &Url) -> ureq::http::request::Builder {
+        let request = Request::builder().method(method).uri(target.as_str());
+        match &self.authorization {
+            Some(authorization) if may_know(&self.url, target) => request.header("authorization", authorization),
+            _ => request,
         }
-        request
     }
 
     pub fn place(&self) -> String {
         place(&self.url)
     }
 
-    fn remember(&self, response: &Response<Body>) {
-        let now = response.get_uri().to_string();
-        let mut led_to = self.led_to.lock().unwrap_or_else(PoisonError::into_inner);
-        if now != self.url.as_str() && self.authorization.is_none() {
-            *led_to = Some(now);
-        }
+    fn led_to(&self) -> MutexGuard<'_, Option<Url>> {
+        self.led_to.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The redirect's target may have been for once.
     fn forget(&self) -> bool {
-        self.led_to.lock().unwrap_or_else(PoisonError::into_inner).take().is_some()
+        self.led_to().take().is_some()
     }
 }
 
@@ -122,7 +126,8 @@ impl HttpServer {
 
 impl Server for HttpServer {
     fn connection(&self) -> Box<dyn Connection> {
-        Box::new(HttpConnection { agents: Arc::clone(&self.agents), agent: None, body: None, left: None })
+        let (agents, place) = (Arc::clone(&self.agents), self.agents.place());
+        Box::new(HttpConnection { agents, agent: None, body: None, left: None, place })
     }
 
     /// A new TCP connection, and the request: whoever gives up a piece closes its connection.
@@ -136,16 +141,42 @@ impl HttpConnection {
         self.agent.get_or_insert_with(|| self.agents.agent()).clone()
     }
 
-    fn send(&mut self, wire: &Wire, range: Option<String>, known: Option<&Remote>) -> Result<Response<Body>, Failure> {
+    /// The answer of the server that redirects lead to.
+    fn send(&mut self, wire: &Wire, range: Option<&str>, known: Option<&Remote>) -> Result<Response<Body>, Failure> {
+        let mut target = self.agents.led_to().clone().unwrap_or_else(|| self.agents.url.clone());
+        for _ in 0..=REDIRECTS_MAX {
+            let response = self.send_to(&target, wire, range, known)?;
+            let Some(next) = redirect(&target, &response)? else {
+                if response.status().as_u16() < 400 {
+                    let is_elsewhere = target != self.agents.url;
+                    *self.agents.led_to() = is_elsewhere.then_some(target);
+                }
+                return Ok(response);
+            };
+            // Read to its end, if that is near, the connection serves the next request, too.
+            let _ = response.into_body().into_reader().take(REDIRECT_BYTES_MAX).read_to_end(&mut Vec::new());
+            target = next;
+        }
+        Err(Failure::Redirects(format!("{}: more than {REDIRECTS_MAX}", self.agents.place())))
+    }
+
+    fn send_to(
+        &mut self,
+        target: &Url,
+        wire: &Wire,
+        range: Option<&str>,
+        known: Option<&Remote>,
+    ) -> Result<Response<Body>, Failure> {
+        self.place = place(target);
         let (agent, handshake) = self.agent();
         let to_end = agent.clone();
         wire.on_hang_up(Box::new(move || to_end.shutdown()));
-        let mut request = self.agents.request("GET").header("accept-encoding", "identity");
+        let mut request = self.agents.request_to("GET", target).header("accept-encoding", "identity");
         request = request.header("want-repr-digest", "sha-256=10, sha-512=5");
         if let Some(range) = range {
             request = request.header("range", range);
             // Only a strong validator may stand here (RFC 9110 §13.1.5).
-            if let Some(etag) = known.and_then(|k| k.identity.etag.as_deref()).filter(|etag| !etag.starts_with("W/")) {
+            if let Some(etag) = known.and_then(|known| known.identity.strong_etag()) {
                 request = request.header("if-range", etag);
             }
         }
@@ -157,7 +188,7 @@ impl HttpConnection {
         result.map_err(|error| {
             // What its connection is worth is not known.
             self.agent = None;
-            of_ureq(error, &self.agents.place())
+            of_ureq(error, &self.place)
         })
     }
 }
@@ -171,9 +202,9 @@ impl Connection for HttpConnection {
             Some(to) => format!("bytes={from}-{}", to - 1),
             None => format!("bytes={from}-"),
         };
-        let mut response = self.send(wire, Some(range.clone()), known)?;
+        let mut response = self.send(wire, Some(&range), known)?;
         if response.status().as_u16() >= 400 && response.status() != 416 && self.agents.forget() {
-            response = self.send(wire, Some(range), known)?;
+            response = self.send(wire, Some(&range), known)?;
         }
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
             let total = header(&response, "content-range").and_then(|text| unsatisfied_total(&text));
@@ -182,7 +213,7 @@ impl Connection for HttpConnection {
                     let mut remote = of_headers(response.headers(), Some(0));
                     remote.digests.clear();
                     (self.body, self.left) = (None, Some(0));
-                    return Ok(Opened { remote, from: 0 });
+                    return Ok(Opened { remote, from: 0, until: None });
                 }
                 Some(total) if total <= from => {
                     return Err(Failure::Changed(format!("it has only {total} bytes")));
@@ -191,9 +222,19 @@ impl Connection for HttpConnection {
                 _ => response = self.send(wire, None, known)?,
             }
         }
-        self.agents.remember(&response);
+        let is_endless = response.status() == StatusCode::PARTIAL_CONTENT
+            && header(&response, "content-range")
+                .and_then(|text| content_range(&text))
+                .is_some_and(|(.., all)| all.is_none());
+        if is_endless {
+            // Of how many bytes it does not say, nor whether these are all: only an answer with the whole file has an end.
+            response = self.send(wire, None, known)?;
+            if response.status() == StatusCode::PARTIAL_CONTENT {
+                return Err(Failure::Protocol("it answers with a range, unasked".to_owned()));
+            }
+        }
         let length = header(&response, "content-length").and_then(|text| text.trim().parse().ok());
-        let (remote, at) = match response.status() {
+        let (remote, at, until) = match response.status() {
             StatusCode::PARTIAL_CONTENT => {
                 let text = header(&response, "content-range")
                     .ok_or_else(|| Failure::Protocol("an answer 206 without Content-Range".to_owned()))?;
@@ -207,21 +248,22 @@ impl Connection for HttpConnection {
                 }
                 self.left = Some(last + 1 - first);
                 // Of a part of the file, not of the file: Content-Digest (RFC 9530 §2).
-                (of_headers(response.headers(), total), from)
+                (of_headers(response.headers(), total), from, Some(last + 1))
             }
             StatusCode::OK => {
                 self.left = length;
                 let mut remote = of_headers(response.headers(), length);
                 remote.digests.extend(headers(response.headers(), "content-digest"));
-                (remote, 0)
+                (remote, 0, None)
             }
             status => return Err(of_status(status, &response)),
         };
-        if let Some(coding) = header(&response, "content-encoding").filter(|coding| coding != "identity") {
+        let coding = header(&response, "content-encoding").filter(|coding| !is_of_the_name(coding, &self.agents.url));
+        if let Some(coding) = coding {
             return Err(Failure::Protocol(format!("it sends the file coded as {:?} unasked", shortened(&coding))));
         }
         self.body = Some(response.into_body().into_reader());
-        Ok(Opened { remote, from: at })
+        Ok(Opened { remote, from: at, until })
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
@@ -232,7 +274,7 @@ impl Connection for HttpConnection {
                 match self.left.take() {
                     Some(left) if left > 0 => {
                         self.agent = None;
-                        Err(Failure::ClosedEarly(format!("{}: {left} bytes before the end", self.agents.place())))
+                        Err(Failure::ClosedEarly(format!("{}: {left} bytes before the end", self.place)))
                     }
                     _ => Ok(0),
                 }
@@ -247,7 +289,7 @@ impl Connection for HttpConnection {
             }
             Err(error) => {
                 (self.body, self.agent) = (None, None);
-                Err(of_io(error, &self.agents.place()))
+                Err(of_io(error, &self.place))
             }
         }
     }
@@ -283,6 +325,50 @@ impl<In: Transport> Connector<In> for Timed {
     }
 }
 
+/// Tells ends of connections that nobody announced from those that were: ureq takes a reset, and TLS that ends without saying so
+/// (RFC 8446 §6.1), for the end of a body whose length is not known.
+#[derive(Debug)]
+struct Strict;
+
+#[derive(Debug)]
+struct StrictTransport<T>(T);
+
+impl<In: Transport> Connector<In> for Strict {
+    type Out = StrictTransport<In>;
+
+    fn connect(&self, _: &ConnectionDetails, chained: Option<In>) -> Result<Option<Self::Out>, ureq::Error> {
+        Ok(chained.map(StrictTransport))
+    }
+}
+
+impl<T: Transport> Transport for StrictTransport<T> {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        self.0.buffers()
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        self.0.transmit_output(amount, timeout)
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        use io::ErrorKind::{ConnectionAborted, ConnectionReset, UnexpectedEof};
+        self.0.await_input(timeout).map_err(|error| match error {
+            ureq::Error::Io(error) if matches!(error.kind(), ConnectionAborted | ConnectionReset | UnexpectedEof) => {
+                ureq::Error::Io(io::Error::other(error.to_string()))
+            }
+            other => other,
+        })
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.0.is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        self.0.is_tls()
+    }
+}
+
 /// Host and port, for messages.
 pub(crate) fn place(url: &Url) -> String {
     let host = url.host_str().unwrap_or("");
@@ -290,6 +376,50 @@ pub(crate) fn place(url: &Url) -> String {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
     }
+}
+
+/// Whether credentials for `url` go to `target` as well: the same server, or its encrypted twin (RFC 9110 §15.4 leaves it to us).
+fn may_know(url: &Url, target: &Url) -> bool {
+    let is_twin = url.host() == target.host()
+        && (url.scheme(), target.scheme()) == ("http", "https")
+        && (url.port(), target.port()) == (None, None);
+    url.origin() == target.origin() || is_twin
+}
+
+/// Where a redirect leads (RFC 9110 §15.4).
+fn redirect(from: &Url, response: &Response<Body>) -> Result<Option<Url>, Failure> {
+    let location = match response.status().as_u16() {
+        301 | 302 | 303 | 307 | 308 => header(response, "location"),
+        _ => None,
+    };
+    let Some(location) = location else { return Ok(None) };
+    let wrong = |why: &str| Failure::Redirects(format!("{}: to {:?}: {why}", place(from), shortened(&location)));
+    let mut target = from.join(&location).map_err(|error| wrong(&error.to_string()))?;
+    if !matches!(target.scheme(), "http" | "https") {
+        return Err(wrong("allowed: http, https"));
+    }
+    // An http or https URL has a host, so these cannot fail.
+    let _ = target.set_username("");
+    let _ = target.set_password(None);
+    target.set_fragment(None);
+    Ok(Some(target))
+}
+
+/// Whether a content coding is what the file's name says it is: servers send `a.tar.gz` as a tar file coded with gzip, and who asks for
+/// it wants the file as it lies there.
+fn is_of_the_name(coding: &str, url: &Url) -> bool {
+    let ends: &[&str] = match coding.trim().to_ascii_lowercase().as_str() {
+        "identity" | "" => return true,
+        "gzip" | "x-gzip" => &[".gz", ".tgz", ".svgz"],
+        "compress" | "x-compress" => &[".z"],
+        "br" => &[".br"],
+        "zstd" => &[".zst"],
+        "bzip2" | "x-bzip2" => &[".bz2", ".tbz2"],
+        "xz" | "x-xz" => &[".xz", ".txz"],
+        _ => &[],
+    };
+    let path = url.path().to_ascii_lowercase();
+    ends.iter().any(|end| path.ends_with(end))
 }
 
 /// What an HTTP status other than success means.
@@ -317,8 +447,6 @@ pub(crate) fn of_ureq(error: ureq::Error, place: &str) -> Failure {
         Error::HostNotFound => Failure::NameNotFound(place.to_owned()),
         Error::Rustls(error) => Failure::Tls(format!("{place}: {error}")),
         Error::Tls(text) => Failure::Tls(format!("{place}: {text}")),
-        Error::TooManyRedirects => Failure::Redirects(format!("{place}: more than {REDIRECTS_MAX}")),
-        Error::RedirectFailed => Failure::Redirects(format!("{place}: one cannot be followed")),
         Error::LargeResponseHeader(..) => {
             Failure::Protocol(format!("the answer's header has more than {HEADER_BYTES_MAX} bytes"))
         }
@@ -437,6 +565,8 @@ fn read_roots(path: &std::path::Path) -> Result<RootCerts, Failure> {
 
 /// As curl's default is higher and browsers' is 20, ten is on the strict side; circles need not be followed longer.
 const REDIRECTS_MAX: u32 = 10;
+/// Pages that only say where to go are shorter.
+const REDIRECT_BYTES_MAX: u64 = 16 * 1024;
 const HEADER_BYTES_MAX: usize = 32 * 1024;
 /// More than a header may have: ureq takes a full buffer for the end of the connection.
 const BUFFER_BYTES: usize = 2 * HEADER_BYTES_MAX;

@@ -22,6 +22,7 @@ mod remote;
 mod transfer;
 
 pub use error::{Failure, Kind};
+pub use part::is_kept;
 pub use put::{PutOutcome, PutProgress, names_folder, put};
 pub use transfer::get;
 pub use url::Url;
@@ -121,7 +122,7 @@ pub struct Outcome {
 /// An address that we can fetch from: `ftp`, `http` or `https`, with a host.
 pub fn parse_url(text: &str) -> Result<Url, String> {
     // Never the text itself in a message: it may hold a password.
-    let url = Url::parse(text).map_err(|error| format!("this is no URL: {error}"))?;
+    let mut url = Url::parse(text).map_err(|error| format!("this is no URL: {error}"))?;
     if !matches!(url.scheme(), "ftp" | "http" | "https") {
         return Err(format!("{}: is not supported; allowed: ftp, http, https", url.scheme()));
     }
@@ -129,6 +130,15 @@ pub fn parse_url(text: &str) -> Result<Url, String> {
         return Err("the URL has no host".to_owned());
     }
     if url.scheme() == "ftp" {
+        // RFC 1738 §3.2.2. Octets are what is fetched in any case.
+        if let Some((path, mode)) =
+            url.path().rsplit_once(";type=").map(|(path, mode)| (path.to_owned(), mode.to_owned()))
+        {
+            if !matches!(mode.as_str(), "a" | "A" | "i" | "I") {
+                return Err(format!(";type={}: is no file; allowed: ;type=i, or nothing", http::shortened(&mode)));
+            }
+            url.set_path(&path);
+        }
         ftp::FtpServer::new(&url, &Options::default())?;
     }
     Ok(url)
@@ -149,11 +159,13 @@ pub fn shown(url: &Url) -> String {
     url.into()
 }
 
-/// The name that the URL's path gives the file.
+/// The name that the URL's path gives the file; none if it has control characters.
 pub fn file_name(url: &Url) -> Option<PathBuf> {
     let last = url.path_segments()?.next_back()?;
     let name = String::from_utf8(http::percent_decode(last)).ok()?;
-    let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
+    // What moves a terminal's cursor is no name that anyone wants.
+    let is_plain =
+        !name.is_empty() && name != "." && name != ".." && !name.contains(|c: char| c == '/' || c.is_control());
     is_plain.then(|| Path::new(&name).to_owned())
 }
 
@@ -186,9 +198,25 @@ mod tests {
     fn names_come_from_paths() {
         let name = |text: &str| file_name(&parse_url(text).unwrap()).map(|p| p.to_string_lossy().into_owned());
         assert_eq!(name("http://h/a/b%20c?x=/y").as_deref(), Some("b c"));
-        for none in ["http://h/", "http://h", "http://h/a/", "http://h/a%2F..%2Fb", "http://h/%00"] {
+        for none in [
+            "http://h/",
+            "http://h",
+            "http://h/a/",
+            "http://h/a%2F..%2Fb",
+            "http://h/%00",
+            "http://h/a%0A",
+            "http://h/%1b[2J",
+        ] {
             assert_eq!(name(none), None, "{none}");
         }
+    }
+
+    #[test]
+    fn an_ftp_type_is_no_part_of_the_name() {
+        let url = parse_url("ftp://h/a/b;c;type=i").unwrap();
+        assert_eq!((url.path(), file_name(&url).as_deref()), ("/a/b;c", Some(Path::new("b;c"))));
+        assert!(parse_url("ftp://h/a;type=d").unwrap_err().contains("type=i"));
+        assert_eq!(parse_url("http://h/a;type=d").unwrap().path(), "/a;type=d");
     }
 
     proptest! {

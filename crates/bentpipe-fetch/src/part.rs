@@ -8,12 +8,16 @@
 use crate::error::Failure;
 use crate::ranges::RangeSet;
 use crate::remote::Identity;
-use rustix::fs::{FallocateFlags, RenameFlags};
+use crate::shown;
+use rustix::fs::{FallocateFlags, OFlags, RenameFlags};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use url::Url;
 
 /// An unfinished file, locked.
 #[derive(Debug)]
@@ -29,16 +33,26 @@ pub(crate) struct Part {
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
     version: u32,
-    /// Without credentials.
-    pub url: String,
+    /// As it may be shown: without credentials and query.
+    url: String,
+    /// SHA-256 of the query, hexadecimal.
+    query: Option<String>,
     pub identity: Identity,
     /// Half-open ranges of bytes that the part file holds.
     done: Vec<(u64, u64)>,
 }
 
 impl State {
-    pub fn new(url: &str, identity: &Identity, done: &RangeSet) -> State {
-        State { version: VERSION, url: url.to_owned(), identity: identity.clone(), done: done.iter().collect() }
+    pub fn new(url: &Url, identity: &Identity, done: &RangeSet) -> State {
+        let (identity, done) = (identity.clone(), done.iter().collect());
+        State { version: VERSION, url: shown(url), query: query_digest(url), identity, done }
+    }
+
+    /// Whether it is from this address. Files that were copied together may well agree in size and date, and in an `ETag` made
+    /// of them; a query may hold nothing but a key that expires, or say which file is meant: then the `ETag` tells.
+    pub fn is_from(&self, url: &Url) -> bool {
+        let same_query = self.query == query_digest(url) || self.identity.strong_etag().is_some();
+        self.url == shown(url) && same_query
     }
 
     /// The ranges, as far as the part file can hold them.
@@ -56,18 +70,17 @@ impl Part {
     /// Opens or makes the part file of `target`, locks it, and reads what an earlier process left.
     pub fn open(target: &Path) -> Result<(Part, Option<State>), Failure> {
         let wrong = |reason: &str| Failure::Local { path: target.to_owned(), reason: reason.to_owned() };
-        let name = target.file_name().ok_or_else(|| wrong("names no file"))?.to_os_string();
-        let beside = |end: &str| {
-            let mut full = std::ffi::OsString::from(".");
-            full.push(&name);
-            full.push(end);
-            target.with_file_name(full)
-        };
-        let (path, state) = (beside(".bentpipe-part"), beside(".bentpipe-state"));
+        let path = beside(target, ".bentpipe-part").ok_or_else(|| wrong("names no file"))?;
+        let state = beside(target, STATE_END).ok_or_else(|| wrong("names no file"))?;
         let failed = |error: io::Error| Failure::of_file(&error, &path, 0);
         let file = loop {
-            let file =
-                OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+            // No link that somebody laid where many may write.
+            let mut how = OpenOptions::new();
+            how.read(true).write(true).create(true).truncate(false).custom_flags(NO_LINK);
+            let file = how.open(&path).map_err(failed)?;
+            if !file.metadata().map_err(failed)?.is_file() {
+                return Err(Failure::Local { path, reason: "is no ordinary file".to_owned() });
+            }
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(Failure::Locked(target.to_owned())),
@@ -86,7 +99,31 @@ impl Part {
             let needed = state.done().iter().last().map_or(0, |(_, end)| end);
             part.file.metadata().is_ok_and(|m| m.len() >= needed)
         });
+        if state.is_none() {
+            // Or it would count again as soon as the part file has its full length.
+            part.forget()?;
+        }
         Ok((part, state))
+    }
+
+    /// Whether a file may get this name: found out before an hour of airtime is spent.
+    pub fn may_become(target: &Path, overwrite: bool) -> Result<(), Failure> {
+        let Ok(metadata) = target.symlink_metadata() else { return Ok(()) };
+        if !overwrite {
+            return Err(Failure::Exists(target.to_owned()));
+        }
+        let kind = metadata.file_type();
+        if kind.is_file() || kind.is_symlink() {
+            return Ok(());
+        }
+        let reason = if kind.is_dir() { "is a folder" } else { "is no ordinary file, and is not replaced" };
+        Err(Failure::Local { path: target.to_owned(), reason: reason.to_owned() })
+    }
+
+    /// Gives up the lock.
+    pub fn unlock(&self) {
+        // At the latest it goes with the process.
+        let _ = self.file.unlock();
     }
 
     /// Asks for room on the disk, now rather than when an hour of airtime is spent.
@@ -111,25 +148,55 @@ impl Part {
             .map_err(|error| Failure::of_file(&error, &self.target, at + bytes.len() as u64))
     }
 
-    /// Makes `state` what the next process finds. Its ranges were written before this call.
-    pub fn save(&self, state: &State) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::of_file(&error, &self.state, 0);
-        self.file.sync_data().map_err(failed)?;
-        let new = self.state.with_extension("bentpipe-state-new");
-        let text = serde_json::to_vec(state).map_err(|error| failed(error.into()))?;
-        let mut file = File::create(&new).map_err(failed)?;
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed)?;
-        std::fs::rename(&new, &self.state).map_err(failed)
+    /// Makes `state` what the next process finds. Its ranges were written before this call. False: the disk, which may have room
+    /// for the data, has none for the state, and what was saved before still holds.
+    pub fn save(&self, state: &State) -> Result<bool, Failure> {
+        self.file.sync_data().map_err(|error| Failure::of_file(&error, &self.target, 0))?;
+        let new = self.new_state();
+        let write = || {
+            let text = serde_json::to_vec(state)?;
+            let mut how = OpenOptions::new();
+            let mut file = how.write(true).create(true).truncate(true).custom_flags(NO_LINK).open(&new)?;
+            file.write_all(&text).and_then(|()| file.sync_all())?;
+            std::fs::rename(&new, &self.state)
+        };
+        match write().map_err(|error| Failure::of_file(&error, &self.state, 0)) {
+            Ok(()) => Ok(true),
+            Err(Failure::DiskFull { .. }) => {
+                // Best effort: the next one is written over it.
+                let _ = std::fs::remove_file(&new);
+                Ok(false)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Whether a state is saved that the next process can go on from.
+    pub fn has_state(&self) -> bool {
+        self.state.exists()
     }
 
     /// Nothing of what is here counts any more.
     pub fn clear(&self) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::of_file(&error, &self.path, 0);
-        match std::fs::remove_file(&self.state) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
+        self.forget()?;
+        self.file.set_len(0).map_err(|error| Failure::of_file(&error, &self.path, 0))
+    }
+
+    /// Removes the state.
+    fn forget(&self) -> Result<(), Failure> {
+        for path in [&self.new_state(), &self.state] {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Failure::of_file(&error, path, 0));
+                }
+                _ => {}
+            }
         }
-        self.file.set_len(0).map_err(failed)
+        Ok(())
+    }
+
+    fn new_state(&self) -> PathBuf {
+        self.state.with_extension("bentpipe-state-new")
     }
 
     /// The data, to read.
@@ -158,14 +225,14 @@ impl Part {
         let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         // The name is on the disk too; a filesystem that cannot sync folders has no better.
         let _ = File::open(folder).and_then(|folder| folder.sync_all());
-        let _ = std::fs::remove_file(&self.state);
+        let _ = self.forget();
         Ok(())
     }
 
     /// Removes everything but what carries the final name.
     pub fn remove(&self) {
         // Best effort: what stays is cleared by the next process.
-        let _ = std::fs::remove_file(&self.state);
+        let _ = self.forget();
         let _ = std::fs::remove_file(&self.path);
     }
 
@@ -177,7 +244,41 @@ impl Part {
     }
 }
 
-const VERSION: u32 = 1;
+/// Whether an unfinished file of that name waits for the next [`get`](crate::get).
+pub fn is_kept(target: &Path) -> bool {
+    beside(target, STATE_END).is_some_and(|state| state.exists())
+}
+
+/// The file's name with a dot before and `end` behind; of a name that is too long for that its beginning and its digest.
+fn beside(target: &Path, end: &str) -> Option<PathBuf> {
+    let name = target.file_name()?;
+    let mut full = OsString::from(".");
+    if name.len() <= NAME_BYTES_MAX {
+        full.push(name);
+    } else {
+        full.extend(name.to_string_lossy().chars().take(NAME_CHARS_LONG).map(String::from).map(OsString::from));
+        full.push(format!(".{}", &hex_digest(name.as_bytes())[..16]));
+    }
+    full.push(end);
+    Some(target.with_file_name(full))
+}
+
+fn hex_digest(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn query_digest(url: &Url) -> Option<String> {
+    Some(hex_digest(url.query()?.as_bytes()))
+}
+
+const STATE_END: &str = ".bentpipe-state";
+/// Linux's filesystems give a name 255 bytes; the longest ending has 19, and there is the dot.
+const NAME_BYTES_MAX: usize = 235;
+/// Of up to four bytes each.
+const NAME_CHARS_LONG: usize = 50;
+const VERSION: u32 = 2;
+const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 /// A range is 40 bytes at most; there are about as many as connections.
 const STATE_BYTES_MAX: u64 = 1 << 20;
 
@@ -206,6 +307,73 @@ mod tests {
         Identity { size: Some(size), etag: Some("\"a\"".to_owned()), modified: None }
     }
 
+    fn url() -> Url {
+        Url::parse("http://x/file").unwrap()
+    }
+
+    #[test]
+    fn a_state_whose_part_file_is_gone_never_counts_again() {
+        let folder = Folder::new("gone");
+        let target = folder.0.join("file");
+        let mut done = RangeSet::default();
+        done.insert(0, 4);
+        {
+            let (part, _) = Part::open(&target).unwrap();
+            part.reserve(8).unwrap();
+            part.save(&State::new(&url(), &identity(8), &done)).unwrap();
+        }
+        std::fs::remove_file(folder.0.join(".file.bentpipe-part")).unwrap();
+        {
+            let (part, state) = Part::open(&target).unwrap();
+            assert_eq!(state, None);
+            // Killed before it saved anything, with a part file of full length.
+            part.reserve(8).unwrap();
+        }
+        assert_eq!(Part::open(&target).unwrap().1, None);
+    }
+
+    #[test]
+    fn a_state_is_of_one_address() {
+        let of = |text: &str| Url::parse(text).unwrap();
+        let state = |etag: Option<&str>| {
+            let identity = Identity { etag: etag.map(str::to_owned), modified: Some("m".to_owned()), size: Some(8) };
+            State::new(&of("http://user:x@h/a?key=1"), &identity, &RangeSet::default())
+        };
+        let (dated, tagged, weak) = (state(None), state(Some("\"e\"")), state(Some("W/\"e\"")));
+        for (other, is_dated, is_tagged) in
+            [("http://h/a?key=1", true, true), ("http://h/a?key=2", false, true), ("http://h/b?key=1", false, false)]
+        {
+            let found = (dated.is_from(&of(other)), tagged.is_from(&of(other)), weak.is_from(&of(other)));
+            assert_eq!(found, (is_dated, is_tagged, is_dated), "{other}");
+        }
+    }
+
+    #[test]
+    fn long_names_have_room() {
+        let folder = Folder::new("long");
+        let (one, two) = (format!("{}1", "ü".repeat(127)), format!("{}2", "ü".repeat(127)));
+        let (one, two) = (folder.0.join(one), folder.0.join(two));
+        let (part, _) = Part::open(&one).unwrap();
+        let _other = Part::open(&two).unwrap();
+        part.reserve(1).unwrap();
+        let mut done = RangeSet::default();
+        done.insert(0, 1);
+        part.save(&State::new(&url(), &identity(1), &done)).unwrap();
+        assert!(is_kept(&one) && !is_kept(&two));
+        part.finish(1, false).unwrap();
+        assert!(one.exists() && !is_kept(&one));
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let folder = Folder::new("link");
+        let victim = folder.0.join("victim");
+        std::fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, folder.0.join(".file.bentpipe-part")).unwrap();
+        assert!(matches!(Part::open(&folder.0.join("file")), Err(Failure::Local { .. })));
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+    }
+
     #[test]
     fn state_survives_and_the_lock_holds() {
         let folder = Folder::new("state");
@@ -218,7 +386,7 @@ mod tests {
             assert_eq!(Part::open(&target).unwrap_err(), Failure::Locked(target.clone()));
             part.reserve(8).unwrap();
             part.write(b"cd", 2).unwrap();
-            part.save(&State::new("http://x/", &identity(8), &done)).unwrap();
+            assert!(part.save(&State::new(&url(), &identity(8), &done)).unwrap());
         }
         let (part, state) = Part::open(&target).unwrap();
         assert_eq!(state.map(|s| (s.done(), s.identity)), Some((done, identity(8))));
@@ -246,7 +414,7 @@ mod tests {
             let target = folder.0.join("file");
             let mut done = RangeSet::default();
             done.insert(0, 3);
-            let mut good = serde_json::to_vec(&State::new("u", &identity(8), &done)).unwrap();
+            let mut good = serde_json::to_vec(&State::new(&url(), &identity(8), &done)).unwrap();
             let at = edit % good.len();
             good[at] = with;
             for text in [bytes, good] {

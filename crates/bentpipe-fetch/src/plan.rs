@@ -145,7 +145,9 @@ impl Plan {
         let Some(piece) = self.slot(worker).take() else { return };
         self.free.insert(piece.at, piece.end);
         let precedes = |other: &&mut Piece| {
-            other.end <= piece.at
+            // One that is at its end is about to ask for something else.
+            other.at < other.end
+                && other.end <= piece.at
                 && piece.end <= other.asked
                 && piece.at - other.end <= most
                 && self.done.missing(piece.at).iter().all(|(_, end)| end <= other.end)

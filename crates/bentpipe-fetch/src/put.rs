@@ -14,7 +14,7 @@ use crate::http::{Agents, of_status, of_ureq};
 use crate::remote::Wire;
 use crate::{Options, file_name};
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
@@ -298,8 +298,7 @@ impl Crew {
             let _ = session.ask("DELE", &part);
             return Err(Failure::ClosedEarly(format!("the server has {} bytes of {size}", now.unwrap_or(0))));
         }
-        let again = std::fs::metadata(&outcome.file).map_err(failed)?;
-        if (again.len(), again.mtime(), again.mtime_nsec()) != (size, metadata.mtime(), metadata.mtime_nsec()) {
+        if has_changed(&outcome.file, &metadata)? {
             let _ = session.ask("DELE", &part);
             let (path, reason) = (outcome.file.clone(), "it was changed while it was sent".to_owned());
             return Err(Failure::Local { path, reason });
@@ -379,7 +378,8 @@ impl Crew {
         wire.on_hang_up(Box::new(move || to_end.shutdown()));
         let failed = |error: io::Error| Failure::of_file(&error, &outcome.file, 0);
         let file = File::open(&outcome.file).map_err(failed)?;
-        let size = file.metadata().map_err(failed)?.len();
+        let metadata = file.metadata().map_err(failed)?;
+        let size = metadata.len();
         let mut body = Counted { file: file.take(size), crew: self, sent };
         let request = agents.request("PUT").header("content-length", size).header("expect", "100-continue");
         let request = request.header("content-type", "application/octet-stream");
@@ -388,7 +388,12 @@ impl Crew {
             .map_err(|error| Failure::Protocol(error.to_string()))?;
         let response = agent.run(request).map_err(|error| of_ureq(error, &place))?;
         match response.status().as_u16() {
-            200 | 201 | 204 => Ok(()),
+            200 | 201 | 204 => {
+                let is_changed = has_changed(&outcome.file, &metadata)?;
+                let reason = "it was changed while it was sent, and the server may have some of both".to_owned();
+                let path = outcome.file.clone();
+                if is_changed { Err(Failure::Local { path, reason }) } else { Ok(()) }
+            }
             _ => Err(of_status(response.status(), &response)),
         }
     }
@@ -437,6 +442,13 @@ impl Read for Counted<'_> {
         self.crew.advance(self.sent, length as u64);
         Ok(length)
     }
+}
+
+/// Whether the file is no more what it was when it was opened.
+fn has_changed(file: &Path, before: &Metadata) -> Result<bool, Failure> {
+    let now = std::fs::metadata(file).map_err(|error| Failure::of_file(&error, file, 0))?;
+    let version = |of: &Metadata| (of.len(), of.mtime(), of.mtime_nsec());
+    Ok(version(&now) != version(before))
 }
 
 fn server_place(url: &Url) -> String {

@@ -50,9 +50,24 @@ impl Identity {
         })
     }
 
-    /// Whether an interrupted transfer can be continued: size alone does not tell two versions apart.
+    /// Whether an interrupted transfer can be continued: size alone does not tell two versions apart, nor does a weak `ETag`
+    /// (RFC 9110 §8.8.1).
     pub fn can_resume(&self) -> bool {
-        self.size.is_some() && (self.etag.is_some() || self.modified.is_some())
+        self.size.is_some() && (self.strong_etag().is_some() || self.modified.is_some())
+    }
+
+    /// Whether `now` says that it is this very version, and not only nothing to the contrary.
+    pub fn is_confirmed_by(&self, now: &Identity) -> bool {
+        let same = |a: Option<&str>, b: Option<&str>| a.is_some() && a == b;
+        self.change_to(now).is_none()
+            && self.size.is_some()
+            && self.size == now.size
+            && (same(self.strong_etag(), now.strong_etag()) || same(self.modified.as_deref(), now.modified.as_deref()))
+    }
+
+    /// An `ETag` that promises the same bytes (RFC 9110 §8.8.3).
+    pub fn strong_etag(&self) -> Option<&str> {
+        self.etag.as_deref().filter(|etag| !etag.starts_with("W/"))
     }
 }
 
@@ -77,6 +92,8 @@ pub(crate) struct Opened {
     pub remote: Remote,
     /// The file's offset of the first byte to come: as asked, or 0 when the server gives whole files only.
     pub from: u64,
+    /// The offset behind the last byte to come, where the answer says it: servers may give less than was asked for.
+    pub until: Option<u64>,
 }
 
 /// One connection to the server; what a worker thread holds.

@@ -1,6 +1,6 @@
 //! Fetching a file: workers, and the one who watches them.
 
-use crate::digest::{Algorithm, Digest};
+use crate::digest::{Digest, verify};
 use crate::error::{Failure, Kind};
 use crate::ftp::FtpServer;
 use crate::growth::{Growth, Seen};
@@ -8,7 +8,7 @@ use crate::http::HttpServer;
 use crate::part::{Part, State};
 use crate::plan::{Plan, WorkerId};
 use crate::remote::{Connection, Identity, Opened, Remote, Server, Wire};
-use crate::{Connections, MEASURED_FIRST, Options, Outcome, Progress, shown};
+use crate::{Connections, MEASURED_FIRST, Options, Outcome, Progress};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,34 +18,49 @@ use url::Url;
 /// Fetches `url` to `target`, going on where an earlier call was interrupted. `report` is called a few times a second.
 pub fn get(url: &Url, target: &Path, options: &Options, report: &mut dyn FnMut(&Progress)) -> Result<Outcome, Failure> {
     let begun = Instant::now();
-    if !options.overwrite && target.symlink_metadata().is_ok() {
-        return Err(Failure::Exists(target.to_owned()));
-    }
+    Part::may_become(target, options.overwrite)?;
+    // What is wrong with the options leaves no file.
+    let mut server = server_of(url, options)?;
     let (part, mut state) = Part::open(target)?;
     let part = Arc::new(part);
+    let _unlock = Unlock(Arc::clone(&part));
     let mut totals = Totals::default();
+    if state.as_ref().is_some_and(|state| !state.is_from(url)) {
+        totals.note("what is here of this file is from another address: starting anew".to_owned());
+        part.clear()?;
+        state = None;
+    }
+    let mut options = options.clone();
     let mut versions = 0;
     let size = loop {
-        let server: Box<dyn Server> = match url.scheme() {
-            "ftp" => Box::new(FtpServer::new(url, options).map_err(Failure::Answer)?),
-            _ => Box::new(HttpServer::new(url, options)?),
-        };
-        let shared = Arc::new(Shared::new(server, options, Arc::clone(&part), shown(url), state.take()));
+        let shared = Arc::new(Shared::new(server, &options, Arc::clone(&part), url, state.take()));
         let result = shared.run(report, &mut totals);
         match result {
             Err(Failure::Changed(how)) if versions < VERSIONS_MAX => {
                 versions += 1;
-                totals.note(format!("the file at the server has changed ({how}): starting anew"));
+                let mut note = format!("the file at the server has changed ({how}): starting anew");
+                if versions == VERSIONS_MAX {
+                    // Servers of one name may each give another ETag; one answer is of one version.
+                    options.connections = Connections::Fixed(1);
+                    note.push_str(", over one connection");
+                }
+                totals.note(note);
                 part.clear()?;
+                server = server_of(url, &options)?;
+            }
+            Err(failure @ Failure::Changed(_)) => {
+                part.remove();
+                return Err(failure);
             }
             other => break other?,
         }
     };
+    let options = &options;
     let elapsed = begun.elapsed();
     let done = size.unwrap_or(totals.bytes);
     let progress =
         Progress { size: Some(done), done, received: totals.received, checking: true, ..Progress::default() };
-    let digest = check(&part, options, &totals.digests, &mut || {
+    let digest = verify(&part, options, &totals.digests, &mut || {
         report(&progress);
         !options.stop.load(Ordering::Relaxed)
     })?;
@@ -62,6 +77,22 @@ pub fn get(url: &Url, target: &Path, options: &Options, report: &mut dyn FnMut(&
         failed_attempts: totals.failed_attempts,
         notes: totals.notes,
     })
+}
+
+fn server_of(url: &Url, options: &Options) -> Result<Box<dyn Server>, Failure> {
+    Ok(match url.scheme() {
+        "ftp" => Box::new(FtpServer::new(url, options).map_err(Failure::Answer)?),
+        _ => Box::new(HttpServer::new(url, options)?),
+    })
+}
+
+/// Lets another process have the part file: workers that wait for a name lookup may hold it open for long.
+struct Unlock(Arc<Part>);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
 }
 
 /// What outlasts a new start.
@@ -81,42 +112,19 @@ struct Totals {
 
 impl Totals {
     fn note(&mut self, text: String) {
-        self.notes.push(text.clone());
+        // A server that gives a byte an attempt makes a note each.
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push(text.clone());
+        }
         self.fresh.push(text);
     }
-}
-
-/// Compares the whole file with the user's digest, or with the strongest that the server offers.
-fn check(
-    part: &Part,
-    options: &Options,
-    offered: &[Digest],
-    go_on: &mut dyn FnMut() -> bool,
-) -> Result<Option<(Digest, &'static str)>, Failure> {
-    let best = offered.iter().max_by_key(|digest| digest.algorithm).map(|digest| (digest, "says the server"));
-    let wanted = [options.digest.as_ref().map(|digest| (digest, "given")), best];
-    let mut verified = None;
-    for (expected, source_of) in wanted.into_iter().flatten() {
-        let algorithm: Algorithm = expected.algorithm;
-        let found = Digest::of_file(algorithm, &mut part.file()?, &mut *go_on).map_err(|error| match error.kind() {
-            std::io::ErrorKind::Interrupted => Failure::Stopped,
-            _ => Failure::of_file(&error, Path::new("the fetched file"), 0),
-        })?;
-        if found != *expected {
-            part.remove();
-            let (found, expected) = (found.hex(), expected.hex());
-            return Err(Failure::Digest { algorithm: algorithm.name(), found, expected, source_of });
-        }
-        verified.get_or_insert((found, source_of));
-    }
-    Ok(verified)
 }
 
 struct Shared {
     server: Box<dyn Server>,
     options: Options,
     part: Arc<Part>,
-    url: String,
+    url: Url,
     inner: Mutex<Inner>,
     changed: Condvar,
 }
@@ -137,8 +145,8 @@ struct Inner {
     /// Writes between their claim and their entry in the plan.
     writing: usize,
     received: u64,
-    /// Connections that delivered at the same time, at most.
-    together: usize,
+    /// Most connections at once.
+    most: usize,
     answers: u32,
     failed_attempts: u32,
     /// Attempts in a row that brought nothing.
@@ -187,8 +195,13 @@ enum Next {
 }
 
 impl Shared {
-    fn new(server: Box<dyn Server>, options: &Options, part: Arc<Part>, url: String, state: Option<State>) -> Shared {
-        let done = state.as_ref().map(State::done).unwrap_or_default();
+    fn new(server: Box<dyn Server>, options: &Options, part: Arc<Part>, url: &Url, state: Option<State>) -> Shared {
+        let mut done = state.as_ref().map(State::done).unwrap_or_default();
+        let size = state.as_ref().and_then(|state| state.identity.size).unwrap_or(0);
+        if size > 0 && done.bytes() == size {
+            // Interrupted before it got its name. With the last byte the server says whether it still has this file.
+            done.remove(size - 1, size);
+        }
         let growth = match options.connections {
             Connections::Fixed(connections) => Growth::fixed(connections),
             Connections::Measured { most } => Growth::new(MEASURED_FIRST, most),
@@ -204,14 +217,15 @@ impl Shared {
             failure: None,
             writing: 0,
             received: 0,
-            together: 0,
+            most: 0,
             answers: 0,
             failed_attempts: 0,
             fruitless: 0,
             last_look: LastLook::Open,
             notes: Vec::new(),
         };
-        Shared { server, options: options.clone(), part, url, inner: Mutex::new(inner), changed: Condvar::new() }
+        let (options, url) = (options.clone(), url.clone());
+        Shared { server, options, part, url, inner: Mutex::new(inner), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -266,8 +280,11 @@ impl Shared {
             }
             if let Some(state) = state {
                 saved_bytes = state.done().bytes();
-                if let Err(failure) = self.part.save(&state) {
-                    break Err(failure);
+                match self.part.save(&state) {
+                    Ok(true) => {}
+                    Ok(false) if totals.notes.iter().any(|note| note == NO_ROOM_FOR_STATE) => {}
+                    Ok(false) => totals.note(NO_ROOM_FOR_STATE.to_owned()),
+                    Err(failure) => break Err(failure),
                 }
                 // A twentieth of the time at most goes into saving.
                 saved = Instant::now();
@@ -297,22 +314,24 @@ impl Shared {
         }
         totals.bytes = inner.plan.bytes_done();
         totals.received = received_before + inner.received;
+        totals.connections = totals.connections.max(inner.most);
         totals.failed_attempts += inner.failed_attempts;
-        totals.connections = totals.connections.max(inner.together);
         totals.resumed_from = if inner.before.is_some() && !inner.whole_only { resumed } else { 0 };
         totals.round_trip = inner.round_trip();
         totals.digests = inner.remote.as_ref().map(|remote| remote.digests.clone()).unwrap_or_default();
         for note in std::mem::take(&mut inner.notes) {
             totals.note(note);
         }
-        let is_change = matches!(result, Err(Failure::Changed(_)));
-        if !is_change && !matches!(result, Err(Failure::DiskFull { .. } | Failure::Local { .. })) {
-            match self.state(&inner) {
-                Some(state) => self.part.save(&state)?,
-                // Nothing that could be continued.
-                None if result.is_err() && inner.before.is_none() => self.part.remove(),
-                None => {}
-            }
+        if matches!(result, Err(Failure::Changed(_))) {
+            return result;
+        }
+        let saved = self.state(&inner).map_or(Ok(false), |state| self.part.save(&state));
+        match (&result, saved) {
+            // An error of the disk is told once: what it may have lost must not get its name.
+            (Ok(_), Err(failure)) => return Err(failure),
+            // Nothing that could be continued.
+            (Err(_), _) if !self.part.has_state() => self.part.remove(),
+            _ => {}
         }
         result
     }
@@ -485,11 +504,8 @@ impl Shared {
         known: Option<&Remote>,
     ) -> Result<(), Failure> {
         let opened = connection.open(wire, from, to, known)?;
-        let begins_at = opened.from;
+        let (begins_at, until) = (opened.from, opened.until);
         self.accept(id, from, opened)?;
-        let mut inner = self.lock();
-        inner.together = inner.together.max(inner.delivering());
-        drop(inner);
         let answer_end = if begins_at == from { to } else { None };
         loop {
             let length = connection.read(buffer)?;
@@ -503,6 +519,11 @@ impl Shared {
                     inner.plan.end_of_file(id);
                     return Ok(());
                 }
+                if Some(at) == until {
+                    // All that this answer was to give (RFC 9110 §15.3.7).
+                    inner.plan.release(id);
+                    return Ok(());
+                }
                 return match at == end {
                     true => Ok(()),
                     false => Err(Failure::ClosedEarly(format!("{} bytes before the end", end - at))),
@@ -514,6 +535,7 @@ impl Shared {
             worker.received += length as u64;
             worker.last_byte = Instant::now();
             (worker.state, worker.proven, worker.failures) = (Doing::Delivering, true, 0);
+            inner.most = inner.most.max(inner.delivering());
             if inner.whole_only {
                 inner.plan.extend(id);
             }
@@ -558,7 +580,7 @@ impl Shared {
 
     /// Judges the answer to a request for the bytes from `asked` on.
     fn accept(&self, id: WorkerId, asked: u64, opened: Opened) -> Result<(), Failure> {
-        let Opened { remote, from } = opened;
+        let Opened { remote, from, .. } = opened;
         let mut inner = self.lock();
         if inner.over {
             return Err(Failure::Stopped);
@@ -592,7 +614,7 @@ impl Shared {
             if let Some(how) = before.change_to(&remote.identity) {
                 return Err(Failure::Changed(how));
             }
-            if !remote.identity.can_resume() {
+            if !before.is_confirmed_by(&remote.identity) {
                 return Err(Failure::Changed("the server no longer says which version it is".to_owned()));
             }
         }
@@ -607,6 +629,9 @@ impl Shared {
                 self.part.reserve(size)?;
                 let parts = if inner.whole_only { 1 } else { inner.growth.target() };
                 inner.plan.set_size(size, parts);
+                if !inner.whole_only && !remote.identity.can_resume() {
+                    inner.notes.push(NO_VERSION.to_owned());
+                }
             }
             None => {
                 inner.whole_only = true;
@@ -685,7 +710,7 @@ impl Shared {
 
 impl Inner {
     fn delivering(&self) -> usize {
-        self.workers.iter().filter(|worker| worker.state == Doing::Delivering && !worker.gone).count()
+        self.workers.iter().filter(|worker| !worker.gone && worker.state == Doing::Delivering).count()
     }
 
     fn round_trip(&self) -> Option<Duration> {
@@ -748,6 +773,11 @@ impl Inner {
 
 const WHOLE_ONLY: &str = "the server gives whole files only (no ranges): one connection, and no resuming";
 const NO_SIZE: &str = "the server does not say how long the file is: one connection, and no resuming";
+const NO_VERSION: &str =
+    "the server does not say which version of the file it gives: interrupted, this run would have to be repeated";
+const NO_ROOM_FOR_STATE: &str =
+    "the disk has no room to save what has arrived: interrupted, this run would have to be repeated";
+const NOTES_MAX: usize = 200;
 const TICK: Duration = Duration::from_millis(20);
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 const RATE_EVERY: Duration = Duration::from_millis(500);

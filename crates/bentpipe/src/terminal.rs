@@ -1,7 +1,8 @@
 //! What is known of the user's terminal, and how far many runs are.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// Columns of standard output; 100 when it is no terminal.
@@ -16,6 +17,35 @@ pub fn width() -> usize {
 /// Whether to colour standard output (<https://no-color.org>).
 pub fn colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && std::io::stdout().is_terminal()
+}
+
+/// A line for people, on standard error. Whether anyone still reads it makes no difference to the work: `eprintln!` would
+/// end it when a pipe or a terminal is gone.
+pub fn say(line: impl Display) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Lines for programs, on standard output. When they cannot be written, the work goes on.
+#[derive(Default)]
+pub struct Lines {
+    failed: Option<io::Error>,
+}
+
+impl Lines {
+    /// Writes one.
+    pub fn print(&mut self, line: impl Display) {
+        if let Err(error) = io::stdout().write_all(format!("{line}\n").as_bytes()) {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    /// What kept a line from being written, unless nobody wants to read any more: then the exit status still tells.
+    pub fn end(self) -> io::Result<()> {
+        match self.failed {
+            Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// How far many runs are, on standard error; plain lines now and then when that is no terminal.
@@ -49,7 +79,7 @@ impl RunsDisplay {
             }
             None if self.last_line.elapsed() >= LINE_EVERY => {
                 self.last_line = Instant::now();
-                eprintln!("{text}");
+                say(text);
             }
             None => {}
         }

@@ -1,11 +1,12 @@
 //! FTP servers of all kinds.
 
 use crate::place::{Place, content, options};
-use bentpipe_fetch::Failure;
+use bentpipe_fetch::{Failure, Options};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// What a server does otherwise than RFC 959 and RFC 3659 say.
 #[derive(Clone, Default)]
@@ -14,6 +15,9 @@ struct Habits {
     /// Of what arrives at once, only the first line is read.
     one_command_a_packet: bool,
     no_rest: bool,
+    /// REST is agreed to and forgotten.
+    rest_ignored: bool,
+    no_passive: bool,
     no_size: bool,
     /// Sessions at once.
     sessions_most: Option<usize>,
@@ -72,6 +76,7 @@ fn session(mut control: TcpStream, bytes: &[u8], habits: &Habits, number: usize)
             "SIZE" if argument != "folder/file" => "550 No such file\r\n".to_owned(),
             "SIZE" => format!("213 {}\r\n", bytes.len() + habits.size_lie),
             "MDTM" => "213 20260101000000.123\r\n".to_owned(),
+            "EPSV" | "PASV" if habits.no_passive => "502 Active only\r\n".to_owned(),
             "EPSV" if habits.no_epsv => "500 What?\r\n".to_owned(),
             "EPSV" | "PASV" => {
                 let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -85,7 +90,7 @@ fn session(mut control: TcpStream, bytes: &[u8], habits: &Habits, number: usize)
             }
             "REST" if habits.no_rest => "502 What?\r\n".to_owned(),
             "REST" => {
-                rest = argument.parse().unwrap();
+                rest = if habits.rest_ignored { 0 } else { argument.parse().unwrap() };
                 "350 Go on\r\n".to_owned()
             }
             "RETR" if argument != "folder/file" => "550 No such file\r\n".to_owned(),
@@ -140,6 +145,45 @@ fn old_and_odd_servers() {
     let outcome =
         Place::new().expect(&serve(&bytes, Habits { no_size: true, ..Habits::default() }), &options(3), &bytes);
     assert!(!outcome.size_checked);
+}
+
+/// The last piece gives it away: more comes than there should be.
+#[test]
+fn a_server_that_forgets_where_to_begin_damages_nothing() {
+    let bytes = content(700_000);
+    let url = serve(&bytes, Habits { rest_ignored: true, ..Habits::default() });
+    let outcome = Place::new().expect(&url, &options(3), &bytes);
+    assert!(outcome.notes.iter().any(|note| note.contains("over one connection")), "{:?}", outcome.notes);
+}
+
+#[test]
+fn a_server_without_passive_mode_is_quoted() {
+    let url = serve(b"text", Habits { no_passive: true, ..Habits::default() });
+    let failure = Place::new().fails(&url, &options(1));
+    assert!(failure.to_string().contains("502 Active only"), "{failure}");
+}
+
+/// Neither memory nor time without end.
+#[test]
+fn greetings_end() {
+    let place = |bytes: &'static [u8], pause: u64| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("ftp://{}/file", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                while stream.write_all(bytes).is_ok() {
+                    std::thread::sleep(Duration::from_millis(pause));
+                }
+            }
+        });
+        let options = Options { timeout: Duration::from_millis(500), retries: 0, ..options(1) };
+        Place::new().fails(&url, &options)
+    };
+    assert!(matches!(place(b"220-And then there was\r\n", 0), Failure::Protocol(_)));
+    assert!(matches!(place(&[b'2'; 10_000], 0), Failure::Protocol(_)));
+    assert!(matches!(place(b"120 soon\r\n", 0), Failure::Answer(_)));
+    assert!(matches!(place(b"2", 20), Failure::TimedOut(_) | Failure::Protocol(_)));
 }
 
 #[test]

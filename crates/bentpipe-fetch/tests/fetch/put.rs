@@ -37,3 +37,24 @@ fn a_refused_put_says_why() {
     let outcomes = put(&[file], &parse_url(&url).unwrap(), &options(1), 1, &mut |_| {});
     assert!(matches!(&outcomes[0].result, Err(Failure::Unauthorised(text)) if text.contains("403")), "{outcomes:?}");
 }
+
+#[test]
+fn a_file_that_changes_on_the_way_is_told_of() {
+    let place = Place::new();
+    let file = place.0.join("name");
+    std::fs::write(&file, content(300_000)).unwrap();
+    let changing = file.clone();
+    let url = http(move |_, request, stream| {
+        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap();
+        let mut body = vec![0; request.headers["content-length"].parse().unwrap()];
+        stream.read_exact(&mut body[..1]).unwrap();
+        std::fs::OpenOptions::new().append(true).open(&changing).unwrap().write_all(b"more").unwrap();
+        stream.read_exact(&mut body[1..]).unwrap();
+        stream.write_all(b"HTTP/1.1 201 Made\r\nContent-Length: 0\r\n\r\n").is_ok()
+    });
+    let outcomes = put(&[file], &parse_url(&url).unwrap(), &options(1), 1, &mut |_| {});
+    assert!(
+        matches!(&outcomes[0].result, Err(Failure::Local { reason, .. }) if reason.contains("changed")),
+        "{outcomes:?}"
+    );
+}

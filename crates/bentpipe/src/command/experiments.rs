@@ -4,7 +4,7 @@ use super::BadInput;
 use crate::cli::{ExperimentsAction, ExperimentsArguments, ExperimentsRunArguments};
 use crate::files::write_whole;
 use crate::stop;
-use crate::terminal::RunsDisplay;
+use crate::terminal::{RunsDisplay, say};
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_host::tcp_stack;
@@ -27,6 +27,13 @@ const LIVE_TRIES: usize = 3;
 
 /// Lists or runs.
 pub fn run(arguments: &ExperimentsArguments) -> anyhow::Result<ExitCode> {
+    if !arguments.folder.is_dir() {
+        let what = format!(
+            "{}: is no folder here; --folder DIR names the one with the experiments",
+            arguments.folder.display()
+        );
+        return Err(BadInput(what).into());
+    }
     let ids = list(&arguments.folder).map_err(told)?;
     match &arguments.action {
         None | Some(ExperimentsAction::List) => show(&arguments.folder, &ids),
@@ -70,6 +77,11 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
     }
     // Papers side by side in the docs.
     experiments.sort_by(|a, b| (&a.published.paper, &a.id).cmp(&(&b.published.paper, &b.id)));
+    // Found out now rather than when the runs, which may take hours, are over.
+    let made = match &arguments.out {
+        Some(out) => make_writable(out)?,
+        None => false,
+    };
     // Namespaces are made before there is a second thread.
     let privilege = match arguments.live {
         false => None,
@@ -117,7 +129,11 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
         display.clear();
     }
     let Some(outcomes) = outcomes else {
-        eprintln!("bentpipe: stopped; nothing was written");
+        say("bentpipe: stopped; nothing was written");
+        if let (true, Some(out)) = (made, &arguments.out) {
+            // Ours, and empty; if somebody put something into it, it stays.
+            let _ = std::fs::remove_dir(out);
+        }
         return Ok(ExitCode::from(stop::EXIT_INTERRUPTED));
     };
     let mode = if arguments.live { "live" } else { "virtual" };
@@ -126,10 +142,14 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
         .zip(&outcomes)
         .map(|(experiment, outcome)| table::Table::of(experiment, mode, judge::rows(experiment, outcome)))
         .collect();
-    let mut written = Vec::new();
+    let (mut written, mut unwritten) = (Vec::new(), Ok(()));
     if let Some(out) = &arguments.out {
         for ((experiment, outcome), table) in experiments.iter().zip(&outcomes).zip(&tables) {
-            written.push(write_reports(out, experiment, outcome, table)?);
+            match write_reports(out, experiment, outcome, table) {
+                Ok(report) => written.push(report),
+                // The table below is worth its runs all the same.
+                Err(error) => unwritten = unwritten.and(Err(error)),
+            }
         }
     }
     let text = if arguments.json {
@@ -145,6 +165,7 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         other => other.context("cannot write to standard output")?,
     }
+    unwritten?;
     let broken = outcomes.iter().flat_map(|outcome| &outcome.points).flat_map(|point| &point.runs);
     let mut broken = broken.filter_map(|run| run.as_ref().err());
     if let Some(first) = broken.next() {
@@ -174,9 +195,19 @@ fn say_left_out(experiments: &[Experiment]) {
         }
         if !all.is_empty() {
             let keys: Vec<String> = all.into_iter().collect();
-            eprintln!("{}: the kernel's own: {}", experiment.id, keys.join(", "));
+            say(format_args!("{}: the kernel's own: {}", experiment.id, keys.join(", ")));
         }
     }
+}
+
+/// Makes sure that files can be made in a folder; true if it was not there before.
+fn make_writable(folder: &Path) -> anyhow::Result<bool> {
+    let is_new = !folder.exists();
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let probe = folder.join(format!(".bentpipe-{}", std::process::id()));
+    std::fs::write(&probe, b"").with_context(|| format!("cannot write in {}", folder.display()))?;
+    std::fs::remove_file(&probe).with_context(|| format!("cannot write in {}", folder.display()))?;
+    Ok(is_new)
 }
 
 /// `OUT/ID/results.json` and `report.html`; the report's path.

@@ -3,13 +3,15 @@
 use super::{BadInput, links};
 use crate::cli::{GetArguments, TransferArguments};
 use crate::stop::{self, EXIT_INTERRUPTED};
+use crate::terminal::{Lines, say};
+use anyhow::Context;
 use bentpipe_fetch::{Connections, Failure, Kind, MEASURED_MOST, Options, Outcome, Progress};
 use bentpipe_lab::predict::{self, Direction, Question};
 use bentpipe_lab::report::quantity;
 use bentpipe_link::stack::TcpConfig;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -39,31 +41,33 @@ pub fn run(arguments: &GetArguments) -> anyhow::Result<ExitCode> {
         (None, None) => Connections::Measured { most: MEASURED_MOST },
     };
     let options = Options { connections, digest, overwrite: arguments.overwrite, ..options(&arguments.common)? };
-    let mut worst = 0;
+    let (mut worst, mut lines) = (0, Lines::default());
     for (url, target) in &jobs {
         let mut display = Display::new(arguments.common.quiet, &name(target));
         let result = bentpipe_fetch::get(url, target, &options, &mut |progress| display.show(progress));
         display.end();
         let shown = bentpipe_fetch::shown(url);
         if arguments.common.json {
-            let mut out = std::io::stdout().lock();
-            writeln!(out, "{}", to_json(&shown, target, &result))?;
+            lines.print(to_json(&shown, target, &result));
         }
         match &result {
-            Ok(outcome) if !arguments.common.quiet => eprintln!("{}", done(target, outcome)),
+            Ok(outcome) if !arguments.common.quiet => say(done(target, outcome)),
             Ok(_) => {}
             Err(failure) => {
-                eprintln!("bentpipe: {shown}: {failure}");
-                if matches!(failure.kind(), Kind::Transient | Kind::Stopped) && is_kept(target) {
-                    eprintln!("What has arrived is kept: the same command goes on from there.");
+                say(format_args!("bentpipe: {shown}: {failure}"));
+                let goes_on = matches!(failure.kind(), Kind::Transient | Kind::Stopped);
+                if (goes_on || matches!(failure, Failure::DiskFull { .. })) && bentpipe_fetch::is_kept(target) {
+                    say("What has arrived is kept: the same command goes on from there.");
                 }
                 worst = worst.max(exit_code(failure));
             }
         }
         if options.stop.load(Ordering::Relaxed) {
-            return Ok(ExitCode::from(EXIT_INTERRUPTED));
+            worst = EXIT_INTERRUPTED;
+            break;
         }
     }
+    lines.end().context("cannot write to standard output")?;
     Ok(ExitCode::from(worst))
 }
 
@@ -125,12 +129,12 @@ fn for_link(link: &str, arguments: &GetArguments) -> Result<usize, BadInput> {
     let product = prediction.inputs.bandwidth_delay_product_bytes;
     let connections = product.div_ceil(window.bytes).clamp(1, bentpipe_fetch::CONNECTIONS_MOST as u64);
     if !arguments.common.quiet {
-        eprintln!(
+        say(format_args!(
             "{}: {} fill the link, {} a window: {connections} connection(s)",
             file.name,
             quantity::bytes(product as f64).replace('\u{a0}', " "),
             quantity::bytes(window.bytes as f64).replace('\u{a0}', " "),
-        );
+        ));
     }
     Ok(connections as usize)
 }
@@ -184,15 +188,9 @@ fn to_json(url: &str, target: &Path, result: &Result<Outcome, Failure>) -> serde
             "ok": false,
             "error": failure.word(),
             "message": failure.to_string(),
-            "kept": is_kept(target),
+            "kept": bentpipe_fetch::is_kept(target),
         }),
     }
-}
-
-/// Whether an unfinished file waits for the next run.
-fn is_kept(target: &Path) -> bool {
-    let state = format!(".{}.bentpipe-state", name(target));
-    target.with_file_name(state).exists()
 }
 
 fn name(path: &Path) -> String {
@@ -233,8 +231,8 @@ impl Display {
         for note in notes.iter().filter(|_| !self.quiet) {
             let line = format!("{}: {note}", self.name);
             match &self.bar {
-                Some(bar) => bar.suspend(|| eprintln!("{line}")),
-                None => eprintln!("{line}"),
+                Some(bar) => bar.suspend(|| say(line)),
+                None => say(line),
             }
         }
         let now = Instant::now();
@@ -252,17 +250,19 @@ impl Display {
         let text = progress(size, done, rate, connections);
         match &self.bar {
             Some(bar) => {
-                bar.set_length(size.unwrap_or(0));
+                // Of an unknown whole, nothing is done.
+                bar.set_length(size.unwrap_or(u64::MAX));
                 bar.set_position(done);
                 let terminal = rustix::termios::tcgetwinsize(std::io::stderr());
-                let columns = terminal.map_or(80, |size| usize::from(size.ws_col));
+                let columns = terminal.map(|size| usize::from(size.ws_col)).ok().filter(|columns| *columns > 0);
+                let columns = columns.unwrap_or(80);
                 // One line: what wraps is not cleared. The name last: of what does not fit, it is the least needed.
                 let room = columns.saturating_sub(BAR_COLUMNS + 1);
                 bar.set_message(format!("{text}, {}", self.name).chars().take(room).collect::<String>());
             }
             None => {
                 self.last_line = now;
-                eprintln!("{}: {text}", self.name);
+                say(format_args!("{}: {text}", self.name));
             }
         }
     }
@@ -275,15 +275,38 @@ impl Display {
     }
 }
 
-/// `1.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:30 left`; what is left is known with the size and a rate (in bytes per second).
+/// `1.00 of 4.00 MB, 800 kbit/s, 0:30 left, 2 conn.`; what is left is known with the size and a rate (in bytes per second). What
+/// people look for comes first: narrow terminals show the beginning.
 fn progress(size: Option<u64>, done: u64, rate: f64, connections: usize) -> String {
-    let of = size.map_or(String::new(), |size| format!(" of {}", quantity::bytes(size as f64)));
-    let mut text = format!("{}{of}, {}, {connections} conn.", quantity::bytes(done as f64), quantity::rate(rate * 8.0));
+    let mut text = format!("{}, {}", amount(size, done), quantity::rate(rate * 8.0));
     if let (Some(size), true) = (size, rate > 0.0) {
         let left = (size.saturating_sub(done) as f64 / rate).ceil() as u64;
-        text.push_str(&format!(", {}:{:02} left", left / 60, left % 60));
+        let (hours, minutes, seconds) = (left / 3600, left / 60 % 60, left % 60);
+        match hours {
+            0 => text.push_str(&format!(", {minutes}:{seconds:02} left")),
+            _ => text.push_str(&format!(", {hours}:{minutes:02}:{seconds:02} left")),
+        }
     }
+    text.push_str(&format!(", {connections} conn."));
     text.replace('\u{a0}', " ")
+}
+
+/// Both figures in one unit, which does not change on the way.
+fn amount(size: Option<u64>, done: u64) -> String {
+    let whole = size.unwrap_or(done);
+    let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")];
+    let (scale, unit) = units.into_iter().find(|(scale, _)| whole >= *scale).unwrap_or((1, "B"));
+    let decimals = match whole / scale {
+        _ if scale == 1 => 0,
+        0..10 => 2,
+        10..100 => 1,
+        _ => 0,
+    };
+    let figure = |bytes: u64| format!("{:.decimals$}", bytes as f64 / scale as f64);
+    match size {
+        Some(size) => format!("{} of {} {unit}", figure(done), figure(size)),
+        None => format!("{} {unit}", figure(done)),
+    }
 }
 
 const BAR_COLUMNS: usize = 16;
@@ -298,13 +321,17 @@ mod tests {
     fn progress_tells_the_time_left_where_it_can() {
         let (size, rate) = (Some(4_000_000), 100_000.0);
         for (size, done, rate, expected) in [
-            (size, 1_000_000, rate, "1.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:30 left"),
-            (size, 3_950_001, rate, "3.95 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:01 left"),
-            (size, 0, 1000.0, "0 B of 4.00 MB, 8.00 kbit/s, 2 conn., 66:40 left"),
-            (size, 4_000_000, rate, "4.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:00 left"),
+            (size, 1_000_000, rate, "1.00 of 4.00 MB, 800 kbit/s, 0:30 left, 2 conn."),
+            // A multiple of 1024, as most are.
+            (size, 983_040, rate, "0.98 of 4.00 MB, 800 kbit/s, 0:31 left, 2 conn."),
+            (size, 3_950_001, rate, "3.95 of 4.00 MB, 800 kbit/s, 0:01 left, 2 conn."),
+            (size, 0, 1000.0, "0.00 of 4.00 MB, 8.00 kbit/s, 1:06:40 left, 2 conn."),
+            (size, 4_000_000, rate, "4.00 of 4.00 MB, 800 kbit/s, 0:00 left, 2 conn."),
             // More than the server said there was.
-            (size, 4_000_001, rate, "4.00 MB of 4.00 MB, 800 kbit/s, 2 conn., 0:00 left"),
-            (size, 0, 0.0, "0 B of 4.00 MB, 0 bit/s, 2 conn."),
+            (size, 4_000_001, rate, "4.00 of 4.00 MB, 800 kbit/s, 0:00 left, 2 conn."),
+            (size, 0, 0.0, "0.00 of 4.00 MB, 0 bit/s, 2 conn."),
+            (Some(0), 0, 0.0, "0 of 0 B, 0 bit/s, 2 conn."),
+            (Some(98_765_432_100), 1_234_567_890, rate, "1.2 of 98.8 GB, 800 kbit/s, 270:55:09 left, 2 conn."),
             (None, 1_000_000, rate, "1.00 MB, 800 kbit/s, 2 conn."),
         ] {
             assert_eq!(progress(size, done, rate, 2), expected);

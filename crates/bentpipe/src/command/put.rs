@@ -4,10 +4,12 @@ use super::BadInput;
 use super::get::{Display, exit_code, options};
 use crate::cli::PutArguments;
 use crate::stop::EXIT_INTERRUPTED;
+use crate::terminal::{Lines, say};
+use anyhow::Context;
 use bentpipe_fetch::{Kind, PutOutcome};
 use bentpipe_lab::report::quantity;
 use serde_json::json;
-use std::io::Write;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -25,6 +27,13 @@ pub fn run(arguments: &PutArguments) -> anyhow::Result<ExitCode> {
     if let Some(missing) = files.iter().find(|file| !file.is_file()) {
         return Err(BadInput(format!("{}: is no file here", missing.display())).into());
     }
+    if url.path().ends_with('/') {
+        let mut names = BTreeSet::new();
+        if let Some(twice) = files.iter().filter_map(|file| file.file_name()).find(|name| !names.insert(*name)) {
+            let shown = bentpipe_fetch::shown(&url);
+            return Err(BadInput(format!("two files would be sent to {shown}{}", twice.display())).into());
+        }
+    }
     let common = &arguments.common;
     let options = options(common)?;
     let connections = usize::from(arguments.connections);
@@ -33,33 +42,34 @@ pub fn run(arguments: &PutArguments) -> anyhow::Result<ExitCode> {
         display.draw(Some(progress.size), progress.done, progress.done, progress.connections, &progress.notes);
     });
     display.end();
-    let mut worst = 0;
+    let (mut worst, mut lines) = (0, Lines::default());
     let mut is_ftp_open = false;
     for outcome in &outcomes {
         let shown = bentpipe_fetch::shown(&outcome.url);
         if common.json {
-            writeln!(std::io::stdout().lock(), "{}", to_json(&shown, outcome))?;
+            lines.print(to_json(&shown, outcome));
         }
         match &outcome.result {
             Ok(()) if common.quiet => {}
-            Ok(()) => eprintln!("{}", done(&shown, outcome)),
+            Ok(()) => say(done(&shown, outcome)),
             Err(failure) => {
-                eprintln!("bentpipe: {} to {shown}: {failure}", outcome.file.display());
+                say(format_args!("bentpipe: {} to {shown}: {failure}", outcome.file.display()));
                 is_ftp_open |= url.scheme() == "ftp" && matches!(failure.kind(), Kind::Transient | Kind::Stopped);
                 worst = worst.max(exit_code(failure));
             }
         }
     }
     if is_ftp_open {
-        eprintln!("What the server has is kept: the same command goes on from there.");
+        say("What the server has is kept: the same command goes on from there.");
     }
+    lines.end().context("cannot write to standard output")?;
     let stopped = options.stop.load(Ordering::Relaxed);
     Ok(ExitCode::from(if stopped { EXIT_INTERRUPTED } else { worst }))
 }
 
 fn done(shown: &str, outcome: &PutOutcome) -> String {
     let seconds = outcome.elapsed.as_secs_f64();
-    let rate = (outcome.bytes - outcome.resumed_from) as f64 * 8.0 / seconds.max(1e-9);
+    let rate = outcome.bytes.saturating_sub(outcome.resumed_from) as f64 * 8.0 / seconds.max(1e-9);
     let mut text = format!(
         "{} to {shown}: {} in {}, {}",
         outcome.file.display(),

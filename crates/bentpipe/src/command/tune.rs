@@ -3,6 +3,7 @@
 use super::{BadInput, links, predict};
 use crate::cli::{TuneArguments, Way};
 use crate::stop;
+use crate::terminal::say;
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_lab::live::LiveError;
 use bentpipe_lab::predict::Direction;
@@ -49,7 +50,7 @@ pub fn run(arguments: &TuneArguments) -> anyhow::Result<ExitCode> {
         let stop = stop::flag_on_signals()?;
         let seconds_max = if arguments.bytes.is_empty() { VERIFY_SECONDS_MAX } else { f64::INFINITY };
         let question = VerifyQuestion { kind: &arguments.link, set: &of_link, privilege, seconds_max };
-        let mut progress = |what: &str| eprintln!("bentpipe: measuring: {what}");
+        let mut progress = |what: &str| say(format_args!("bentpipe: measuring: {what}"));
         match tuning.verify(&question, &stop, &mut progress) {
             Ok(()) => {}
             Err(VerifyError::Interrupted) => return Ok(ExitCode::from(stop::EXIT_INTERRUPTED)),
@@ -235,7 +236,7 @@ fn command_lines(tuning: &Tuning) -> String {
     let mut text = "\nCOMMANDS FOR LINUX (as root; they last until the next boot)\n".to_owned();
     let route = tuning.commands.iter().any(|command| command.text.contains("$ROUTE"));
     if route {
-        text.push_str(&format!("  # {ROUTE_EXPLAINED}. Where it is the default route:\n  #   {ROUTE_COMMAND}\n"));
+        text.push_str(&format!("  # {ROUTE_EXPLAINED}; here: the default route\n"));
     }
     for side in Side::BOTH {
         let own: Vec<_> = tuning.commands.iter().filter(|command| command.host == side).collect();
@@ -243,6 +244,9 @@ fn command_lines(tuning: &Tuning) -> String {
             continue;
         }
         text.push_str(&format!("  # at the {}\n", side.name()));
+        if own.iter().any(|command| command.text.contains("$ROUTE")) {
+            text.push_str(&format!("  {ROUTE_COMMAND}\n"));
+        }
         for command in own {
             text.push_str(&format!("  {}\n", command.text));
         }

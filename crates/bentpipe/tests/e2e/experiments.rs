@@ -1,6 +1,6 @@
 //! Experiments: what they refuse, what a run leaves, and that docs/results.md is what they give.
 
-use crate::place::{Ends, Place, root, users};
+use crate::place::{Ends, Place, User, have, root, users};
 
 /// A small experiment of one claim.
 fn write(place: &Place, published: &str) {
@@ -69,6 +69,8 @@ fn each_mistake_is_named() {
         let ended = place.bentpipe(&[&["experiments", "--folder", "e"], arguments].concat()).ends().expect(2);
         assert!(ended.stderr.contains(part), "{}", ended.stderr);
     }
+    let ended = place.bentpipe(&["experiments", "--folder", "elsewhere", "run", "all"]).ends().expect(2);
+    assert!(ended.stderr.contains("elsewhere: is no folder here; --folder DIR"), "{}", ended.stderr);
     place.write("e/one/README.md", "# One\n\n## Method\n");
     let ended = place.bentpipe(&["experiments", "--folder", "e"]).ends().expect(2);
     assert!(ended.stderr.contains("## Validation"), "{}", ended.stderr);
@@ -85,6 +87,37 @@ fn a_run_leaves_a_report_that_loads_nothing() {
     }
     assert!(!html.contains("src=") && !html.contains("@import"));
     serde_json::from_str::<serde_json::Value>(&place.read("out/one/results.json")).unwrap();
+}
+
+/// Not after the runs, which may take hours.
+#[test]
+fn a_folder_that_takes_no_reports_is_told_before_the_runs() {
+    let place = Place::new(users()[0]);
+    write(&place, "at_most = '1 min'");
+    for out in ["e/one/README.md/out", "/proc/self"] {
+        let ended = place.bentpipe(&["experiments", "--folder", "e", "run", "one", "--out", out]).ends().expect(1);
+        assert!(ended.stderr.contains("cannot ") && ended.stderr.contains(out), "{}", ended.stderr);
+        assert_eq!(ended.stdout, "", "nothing was run");
+    }
+}
+
+/// The disk is full when the runs are over: their table is printed all the same.
+#[test]
+fn the_table_outlives_the_reports() {
+    if !have(&["mount", "unshare"]) {
+        return;
+    }
+    let place = Place::new(users()[0]);
+    write(&place, "at_most = '1 min'");
+    let own = if place.user == User::Root { "-m" } else { "-rm" };
+    let line = format!(
+        "mount -t tmpfs -o size=8k none tmp && {} experiments --folder e run one --out tmp; status=$?; ls -A tmp/one; exit $status",
+        env!("CARGO_BIN_EXE_bentpipe")
+    );
+    let ended = place.command("unshare").args([own, "sh", "-c", &line]).ends().expect(1);
+    assert!(ended.stderr.contains("report.html"), "{}", ended.stderr);
+    assert!(ended.stdout.contains("P-1") && ended.stdout.contains("within"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("report.html"), "nothing half-written: {}", ended.stdout);
 }
 
 /// Two channels that are called up as the load asks for them: the same calls and much the same transfer in both worlds.

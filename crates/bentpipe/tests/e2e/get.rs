@@ -1,7 +1,7 @@
 //! `bentpipe get`: killed, interrupted, started twice; and over a link.
 
 use crate::ftp_server::{self, FtpServer};
-use crate::place::{Ends, Place, User, have, users, wait};
+use crate::place::{Ended, Ends, Place, User, have, users, wait};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
@@ -152,6 +152,14 @@ fn bad_input_is_refused_before_anything_starts() {
     assert_eq!(place.list(""), ["tmp"]);
 }
 
+/// Runs a line of shell in a folder with room for 1 MiB.
+fn with_a_mebibyte(place: &Place, line: &str) -> Ended {
+    let line = format!("mount -t tmpfs -o size=1m none tmp && cd tmp && {line}");
+    // An ordinary user may mount in a user namespace of its own.
+    let own = if matches!(place.user, User::Root) { "-m" } else { "-rm" };
+    place.command("unshare").args([own, "sh", "-c", &line]).ends()
+}
+
 #[test]
 fn a_full_disk_is_said_at_the_start() {
     if !have(&["mount", "unshare"]) {
@@ -160,13 +168,57 @@ fn a_full_disk_is_said_at_the_start() {
     let url = slow_server(content(3_000_000), 4_000_000);
     for user in users() {
         let place = Place::new(user);
-        let binary = env!("CARGO_BIN_EXE_bentpipe");
-        let line = format!("mount -t tmpfs -o size=1m none tmp && cd tmp && exec {binary} get -q {url}");
-        // An ordinary user may mount in a user namespace of its own.
-        let own = if matches!(user, User::Root) { "-m" } else { "-rm" };
-        let ended = place.command("unshare").args([own, "sh", "-c", &line]).ends().expect(5);
+        let line = format!("{} get -q {url}; status=$?; ls -A; exit $status", env!("CARGO_BIN_EXE_bentpipe"));
+        let ended = with_a_mebibyte(&place, &line).expect(5);
         assert!(ended.stderr.contains("disk is full") && !ended.stderr.contains("secret"), "{}", ended.stderr);
+        assert_eq!(ended.stdout, "", "nothing stays and takes room");
     }
+}
+
+/// What is kept for an interruption takes room, too; the file comes first.
+#[test]
+fn a_file_may_take_the_last_of_the_disk() {
+    if !have(&["mount", "unshare"]) {
+        return;
+    }
+    let bytes = content(1 << 20);
+    let url = slow_server(bytes.clone(), 1 << 20);
+    for user in users() {
+        let place = Place::new(user);
+        let line =
+            format!("{} get -n 2 {url} && cp file ..; status=$?; ls -A; exit $status", env!("CARGO_BIN_EXE_bentpipe"));
+        let ended = with_a_mebibyte(&place, &line).expect(0);
+        assert!(ended.stderr.contains("no room to save what has arrived"), "{}", ended.stderr);
+        assert_eq!(ended.stdout, "file\n");
+        assert!(std::fs::read(place.at("file")).unwrap() == bytes, "the content differs");
+    }
+}
+
+/// `bentpipe get … --json 2>&1 | head -1`: whoever reads goes away, the files come.
+#[test]
+fn nobody_needs_to_read_what_is_said() {
+    let bytes = content(100_000);
+    let (one, two) = (slow_server(bytes.clone(), 4_000_000), slow_server(bytes.clone(), 4_000_000));
+    let place = Place::new(User::Ordinary);
+    let two = two.replace("/file", "/second");
+    let mut child = place
+        .bentpipe(&["get", &one, &two, "--json", "-n", "2"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    wait(child).expect(0);
+    for name in ["file", "second"] {
+        assert!(std::fs::read(place.at(name)).unwrap() == bytes, "{name}: the content differs");
+    }
+    // A disk that cannot take the lines is told of, after the work.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let arguments = ["get", &one, &two, "--json", "-q", "--overwrite"];
+    let child = place.bentpipe(&arguments).stdin(Stdio::null()).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = wait(child).expect(1);
+    assert!(ended.stderr.contains("cannot write to standard output"), "{}", ended.stderr);
 }
 
 #[test]

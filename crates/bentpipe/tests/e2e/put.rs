@@ -161,6 +161,18 @@ fn a_server_that_can_write_no_more_is_quoted() {
     assert!(!place.at("files/file").exists());
 }
 
+/// The second would replace the first, or be mixed with it.
+#[test]
+fn two_files_of_one_name_are_refused() {
+    let place = Place::new(User::Ordinary);
+    for name in ["a", "b"] {
+        place.make_folder(name);
+        place.write(&format!("{name}/file"), name);
+    }
+    let ended = place.bentpipe(&["put", "a/file", "b/file", "ftp://user:secret@h/in/"]).ends().expect(2);
+    assert!(ended.stderr.contains("two files would be sent to ftp://h/in/file"), "{}", ended.stderr);
+}
+
 #[test]
 fn several_files_fill_a_satellite_link() {
     for user in users() {

@@ -115,6 +115,33 @@ fn printed_commands_are_kept_by_the_kernel() {
     }
 }
 
+/// What stands under COMMANDS FOR LINUX, pasted into a shell of a host whose default route is the link.
+#[test]
+fn printed_commands_can_be_pasted() {
+    if !have(&["ip", "sysctl"]) {
+        return;
+    }
+    let place = Place::new(users()[0]);
+    place.write("link.toml", LINK);
+    let arguments = ["--set", "tcp.sack=false", "--set", "tcp.initial_window=1", "--bytes", "200 kB"];
+    let text = place.bentpipe(&[&["tune", "./link.toml"], &arguments[..]].concat()).ends().expect(0).stdout;
+    let commands = text.split_once("COMMANDS FOR LINUX").unwrap().1.split("\n\n").next().unwrap();
+    let (_, commands) = commands.split_once('\n').unwrap();
+    for host in ["hub", "terminal"] {
+        let (_, own) = commands.split_once(&format!("# at the {host}\n")).unwrap();
+        let own = own.split("  # at the").next().unwrap();
+        let script = format!(
+            "set -e\nPATH=$PATH:/usr/sbin:/sbin\n\
+             ip route add default dev $(ip -4 route show | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p' | head -n 1)\n\
+             {own}\nip -4 route show default\n"
+        );
+        let ended = place.bentpipe(&["shell", "lan", "-q", "--", "sh", "-c", &script]).ends().expect(0);
+        assert_eq!(ended.stderr, "", "{script}");
+        let route = ended.stdout.lines().last().unwrap();
+        assert!(route.starts_with("default") && route.contains("initcwnd"), "{script}{route}");
+    }
+}
+
 #[test]
 fn windows_gain_what_the_closed_form_says() {
     let place = Place::new(users()[0]);
