@@ -282,11 +282,18 @@ impl Session {
     }
 
     /// The same; a port for the transfer that follows is asked for in the same round trip.
-    fn identity_and_port(&mut self, path: &str) -> Result<Identity, Failure> {
+    pub fn identity_and_port(&mut self, path: &str) -> Result<Identity, Failure> {
         let replies = self.ask_all(&[("SIZE", path), ("MDTM", path), ("EPSV", "")])?;
         self.port = replies.last().filter(|reply| reply.code == 229).and_then(|r| extended_passive_port(&r.line));
         self.extended_passive = self.port.is_some();
         Session::read_identity(&replies)
+    }
+
+    /// SIZE, and in the same round trip RNFR (RFC 959 §4.1.3), which changes nothing before its RNTO.
+    pub fn size_and_rename_from(&mut self, path: &str) -> Result<(Option<u64>, Reply), Failure> {
+        let mut replies = self.ask_all(&[("SIZE", path), ("RNFR", path)])?;
+        let size = Session::read_identity(&replies[..1])?.size;
+        replies.pop().map(|renaming| (size, renaming)).ok_or(Failure::Stopped)
     }
 
     fn read_identity(replies: &[Reply]) -> Result<Identity, Failure> {

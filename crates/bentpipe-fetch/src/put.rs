@@ -292,7 +292,7 @@ impl Crew {
             ended.map_err(|error| Failure::of_socket(&error, &server_place(&outcome.url)))?;
             session.confirm()?;
         }
-        let now = session.identity(&part)?.size;
+        let (now, mut reply) = session.size_and_rename_from(&part)?;
         if now.is_some_and(|now| now != size) {
             // It must not be taken for a good beginning.
             let _ = session.ask("DELE", &part);
@@ -303,7 +303,6 @@ impl Crew {
             let (path, reason) = (outcome.file.clone(), "it was changed while it was sent".to_owned());
             return Err(Failure::Local { path, reason });
         }
-        let mut reply = session.ask("RNFR", &part)?;
         if reply.code == 350 {
             reply = session.ask("RNTO", &server.path)?;
         }
@@ -318,7 +317,7 @@ impl Crew {
     fn resting_size(&self, session: &mut Session, part: &str, wire: &Wire) -> Result<u64, Failure> {
         let pause = (wire.round_trip().unwrap_or_default() * REST_ROUND_TRIPS).max(REST_MIN);
         let begun = Instant::now();
-        let mut size = session.identity(part)?.size.unwrap_or(0);
+        let mut size = session.identity_and_port(part)?.size.unwrap_or(0);
         while size > 0 && begun.elapsed() < self.options.timeout {
             let until = Instant::now() + pause;
             while Instant::now() < until {
