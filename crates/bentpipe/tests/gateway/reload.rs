@@ -1,7 +1,7 @@
 //! A rate that is declared anew, up and down, counts for a transfer that is under way.
 
 use super::pushback::byte;
-use super::row::{Daemon, Row, SERVER, WAIT, until};
+use super::row::{EndOnDrop, Row, SERVER, WAIT, until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +16,22 @@ const FAST: (&str, f64) = ("10 Mbit/s", 10e6);
 /// Goodput is at least this part of the rate: headers and the pair's own take some 5 %.
 const SHARE: f64 = 0.8;
 /// Over which a rate is measured.
-const WINDOW: Duration = Duration::from_secs(3);
+const WINDOW: Duration = Duration::from_secs(2);
 
 pub fn run(full: bool) {
+    changed(&["hub", "terminal"], if full { 3 } else { 1 });
+    if full {
+        // The terminal has been told of the faster link before.
+        changed(&["hub"], 1);
+    }
+}
+
+/// Both rates in turn for one download, `rounds` times, in the files of these gateways.
+fn changed(names: &[&str], rounds: usize) {
     let row = Row::over(LINK);
     let metrics = "metrics = \"127.0.0.1:9464\"\n";
-    row.make_pair_on("", 4433, &LINK.replace(FAST.0, SLOW.0), [metrics, metrics], "");
+    row.make_pair_on("", 4433, LINK, [metrics, metrics], "");
+    names.iter().for_each(|name| rate(&row, name, FAST.0, SLOW.0));
     let [mut hub, mut terminal] = row.start_pair();
     let (received, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let (near, far) = row.ends(SERVER[0], 130);
@@ -29,31 +39,34 @@ pub fn run(full: bool) {
     std::thread::scope(|scope| {
         scope.spawn(|| send(far, &is_over));
         scope.spawn(|| receive(near, &received));
+        let ends = EndOnDrop(&is_over);
         let settles = |at: f64| settles(&received, at);
-        println!("declared {}: settled after {:.1?}", SLOW.0, settles(SLOW.1));
-        for round in 0..if full { 3 } else { 1 } {
-            for (from, to) in [(SLOW, FAST), (FAST, SLOW)] {
-                reload(&row, [&mut hub, &mut terminal], from.0, to.0);
-                println!("round {round}: reloaded with {}: settled after {:.1?}", to.0, settles(to.1));
+        println!("{names:?} at {}: settled after {:.1?}", SLOW.0, settles(SLOW.1));
+        let mut steps = vec![(SLOW, FAST)];
+        (0..rounds).for_each(|_| steps.extend([(FAST, SLOW), (SLOW, FAST)]));
+        for (from, to) in steps {
+            for (gateway, name) in [(&mut hub, "hub"), (&mut terminal, "terminal")] {
+                if names.contains(&name) {
+                    rate(&row, name, from.0, to.0);
+                    gateway.forget_lines();
+                    gateway.signal(libc::SIGHUP);
+                    gateway.wait_for(&format!("link rate {}", to.0));
+                }
             }
+            println!("{names:?} reloaded with {}: settled after {:.1?}", to.0, settles(to.1));
         }
         // The same connection, of the client's and of the pair's.
         assert_eq!(row.figure("connections_open"), Some(1.0));
         assert_eq!(row.figure("connections_lost_total"), lost);
         assert_eq!((hub.count_lines("held down"), terminal.count_lines("held down")), (0, 0));
-        is_over.store(true, Ordering::Relaxed);
+        drop(ends);
     });
     until(&row, "ended", |row| row.figure("connections_open") == Some(0.0));
 }
 
-/// Gives both gateways another rate.
-fn reload(row: &Row, gateways: [&mut Daemon; 2], from: &str, to: &str) {
-    for (gateway, name) in gateways.into_iter().zip(["hub.toml", "terminal.toml"]) {
-        row.edit(name, &format!("rate = \"{from}\""), &format!("rate = \"{to}\""));
-        gateway.forget_lines();
-        gateway.signal(libc::SIGHUP);
-        gateway.wait_for(&format!("link rate {to}"));
-    }
+/// Writes another rate into a gateway's file.
+fn rate(row: &Row, name: &str, from: &str, to: &str) {
+    row.edit(&format!("{name}.toml"), &format!("rate = \"{from}\""), &format!("rate = \"{to}\""));
 }
 
 const BLOCK: u64 = 8192;

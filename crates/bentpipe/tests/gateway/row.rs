@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -305,6 +305,15 @@ impl Daemon {
         let tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap();
         let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
         children.collect::<String>().split_whitespace().next().expect("no nft").parse().unwrap()
+    }
+}
+
+/// Tells threads that it is over, also when what they accompany has panicked.
+pub struct EndOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -11,6 +11,7 @@ const HOLD: Duration = Duration::from_secs(4);
 const SLACK: Duration = Duration::from_secs(11);
 /// A hub that has nothing to say asks a silent terminal after this time (docs/gateway.md).
 const ASKS_AFTER: Duration = Duration::from_secs(120);
+const QUIET: Duration = Duration::from_secs(2);
 /// What a client waits for an answer that is at hand.
 const AT_ONCE: Duration = Duration::from_millis(900);
 
@@ -44,6 +45,10 @@ fn two_used(row: &Row, port: u16) -> [Ends; 2] {
 fn terminal_dies(row: &Row, hub: &mut Daemon, terminal: &mut Daemon, talking: bool) {
     let lost = row.figure_at(2, "connections_lost_total").unwrap();
     let connections = two_used(row, 120);
+    if !talking {
+        // Late acknowledgements come first: nobody owes anybody an answer.
+        std::thread::sleep(QUIET);
+    }
     hub.forget_lines();
     let death = Instant::now();
     terminal.kill();

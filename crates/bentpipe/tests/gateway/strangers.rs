@@ -4,7 +4,7 @@
 
 use super::link::config_of;
 use super::pushback::byte;
-use super::row::{Daemon, Row, SERVER, WAIT, until};
+use super::row::{Daemon, EndOnDrop, Row, SERVER, WAIT, until};
 use bentpipe_gateway::satellite::keys::{PairKeys, PrivateKey, PublicKey};
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::satellite::{Event, Loss, Satellite, SatelliteConfig, Side};
@@ -136,14 +136,7 @@ fn while_flooded<T>(row: &Row, bps: u64, work: impl FnOnce() -> T) -> (T, u64) {
     let flights: Vec<_> = (1..=256).map(first_flight).collect();
     let (sent, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        /// Ends the flood also when the work panics.
-        struct End<'a>(&'a AtomicBool);
-        impl Drop for End<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
-        let end = End(&is_over);
+        let end = EndOnDrop(&is_over);
         scope.spawn(|| flood(row, &flights, bps, &sent, &is_over));
         let result = work();
         drop(end);
