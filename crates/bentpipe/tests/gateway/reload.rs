@@ -19,15 +19,16 @@ const SHARE: f64 = 0.8;
 const WINDOW: Duration = Duration::from_secs(2);
 
 pub fn run(full: bool) {
-    changed(&["hub", "terminal"], if full { 3 } else { 1 });
+    changed(&["hub", "terminal"], if full { 3 } else { 1 }, full);
     if full {
         // The terminal has been told of the faster link before.
-        changed(&["hub"], 1);
+        changed(&["hub"], 1, full);
     }
 }
 
-/// Both rates in turn for one download, `rounds` times, in the files of these gateways.
-fn changed(names: &[&str], rounds: usize) {
+/// Both rates in turn for one download, `rounds` times, in the files of these gateways. Unless `full`, the first and the last
+/// are not measured.
+fn changed(names: &[&str], rounds: usize, full: bool) {
     let row = Row::over(LINK);
     let metrics = "metrics = \"127.0.0.1:9464\"\n";
     row.make_pair_on("", 4433, LINK, [metrics, metrics], "");
@@ -41,10 +42,15 @@ fn changed(names: &[&str], rounds: usize) {
         scope.spawn(|| receive(near, &received));
         let ends = EndOnDrop(&is_over);
         let settles = |at: f64| settles(&received, at);
-        println!("{names:?} at {}: settled after {:.1?}", SLOW.0, settles(SLOW.1));
+        if full {
+            println!("{names:?} at {}: settled after {:.1?}", SLOW.0, settles(SLOW.1));
+        } else {
+            until(&row, "under way", |_| received.load(Ordering::Relaxed) > 100_000);
+        }
         let mut steps = vec![(SLOW, FAST)];
         (0..rounds).for_each(|_| steps.extend([(FAST, SLOW), (SLOW, FAST)]));
-        for (from, to) in steps {
+        let count = steps.len();
+        for (n, (from, to)) in steps.into_iter().enumerate() {
             for (gateway, name) in [(&mut hub, "hub"), (&mut terminal, "terminal")] {
                 if names.contains(&name) {
                     rate(&row, name, from.0, to.0);
@@ -52,6 +58,9 @@ fn changed(names: &[&str], rounds: usize) {
                     gateway.signal(libc::SIGHUP);
                     gateway.wait_for(&format!("link rate {}", to.0));
                 }
+            }
+            if !full && n + 1 == count {
+                break; // What is on its way need not come slowly.
             }
             println!("{names:?} reloaded with {}: settled after {:.1?}", to.0, settles(to.1));
         }
