@@ -283,19 +283,27 @@ fn refused() {
     // And many of them.
     let hub_key = hub_key(&row);
     let before = hub.memory_kb();
+    let told = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for first in 0..4 {
-            let row = &row;
+            let (row, told) = (&row, &told);
             scope.spawn(move || {
                 for number in (first..STRANGERS).step_by(4) {
                     let socket = row.sites[1].run(|| socket(1 + number)).unwrap();
-                    assert_eq!(call(&socket, number, hub_key), Some(Loss::Stranger), "stranger {number}");
+                    match call(&socket, number, hub_key) {
+                        Some(Loss::Stranger) => drop(told.fetch_add(1, Ordering::Relaxed)),
+                        // The next one's handshake took its place before the hub had said so.
+                        Some(Loss::Restarted) => {}
+                        other => panic!("stranger {number}: {other:?}"),
+                    }
                 }
             });
         }
     });
     let more = hub.memory_kb().saturating_sub(before);
-    println!("{STRANGERS} strangers were told that they are refused; the hub takes {more} kB more");
+    let told = told.into_inner();
+    println!("{told} of {STRANGERS} strangers were told that they are refused; the hub takes {more} kB more");
+    assert!(told >= STRANGERS * 9 / 10, "{told}");
     until(&row, "counted", |row| row.figure_at(2, "strangers_total") == Some(1.0 + f64::from(STRANGERS)));
     assert!(more < MEMORY_MORE_KB, "{more} kB");
     // Five lines at first, then one a minute, and how many were left out.
@@ -324,6 +332,8 @@ fn call(socket: &UdpSocket, number: u32, hub: PublicKey) -> Option<Loss> {
                 Event::Lost(why) => return Some(why),
                 // It has proved nothing yet.
                 Event::Connected => {}
+                // Another has taken its place among the handshakes.
+                Event::Silent => return None,
                 other => panic!("{other:?}"),
             }
         }
