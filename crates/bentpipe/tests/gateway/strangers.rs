@@ -50,7 +50,8 @@ pub fn run(full: bool) {
         flooded(["2 Mbit/s", "4 Mbit/s"], 4_000_000, 5_000_000, true);
         flooded(["64 kbit/s", "2 Mbit/s"], 2_000_000, 150_000, true);
     } else {
-        flooded(["2 Mbit/s", "4 Mbit/s"], 4_000_000, 500_000, false);
+        // Thinner than what answers to all of them would take.
+        flooded(["128 kbit/s", "4 Mbit/s"], 4_000_000, 50_000, false);
     }
 }
 
@@ -217,6 +218,9 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     });
     println!("{forward}: a terminal that is started anew while strangers send is connected after {back:.1?}");
 
+    if !full {
+        return;
+    }
     // A hub that has never seen its terminal.
     terminal.kill();
     hub.kill();
@@ -247,9 +251,7 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     println!(
         "{forward}: the first terminal is connected after {first:.1?} while {CALLERS} call at a time, {calls} calls in all"
     );
-    if full {
-        nothing_is_left(&row, &mut hub);
-    }
+    nothing_is_left(&row, &mut hub);
 }
 
 /// What strangers had begun is forgotten: handshakes end after ten seconds and some packets' time.
