@@ -1,5 +1,8 @@
 //! The kernel's side of a gateway: a relay in one namespace between a client and a server in two others.
 
+#[path = "gateway/peers.rs"]
+mod peers;
+
 use bentpipe_gateway::file::CaptureRules;
 use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::lend;
@@ -8,6 +11,9 @@ use bentpipe_host::namespace::{Namespace, acquire_privilege, write_sysctl};
 use bentpipe_link::capture::{Bypassed, Refusal, Request};
 use bentpipe_link::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
 use bentpipe_link::time::Instant;
+use peers::{
+    Ends, PATH, WAIT, a_reset_is_a_reset, add_veth, an_urgent_byte_arrives, class_of_syn, every_byte_both_ways, ip,
+};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -24,7 +30,6 @@ struct Row {
 
 const SERVER: [&str; 2] = ["10.2.0.2", "fd02::2"];
 const CLIENT: [&str; 2] = ["10.1.0.2", "fd01::2"];
-const WAIT: Duration = Duration::from_secs(10);
 
 impl Row {
     fn new() -> Row {
@@ -58,25 +63,17 @@ impl Row {
     }
 
     fn listen(&self, address: &str, port: u16) -> TcpListener {
-        let address: SocketAddr = (address.parse::<std::net::IpAddr>().unwrap(), port).into();
-        self.server.run(|| TcpListener::bind(address)).unwrap()
+        peers::listen(&self.server, address, port)
     }
 
     fn connect(&self, address: &str, port: u16) -> io::Result<TcpStream> {
-        let address: SocketAddr = (address.parse::<std::net::IpAddr>().unwrap(), port).into();
-        let mut result = None;
-        let connect = || {
-            let stream = TcpStream::connect_timeout(&address, WAIT)?;
-            stream.set_read_timeout(Some(WAIT))?;
-            Ok(stream)
-        };
-        self.client
-            .run(|| {
-                result = Some(connect());
-                Ok(())
-            })
-            .unwrap();
-        result.unwrap()
+        peers::connect(&self.client, address, port)
+    }
+
+    fn ends(&self, address: &str, port: u16) -> Ends {
+        let listener = self.listen(address, port);
+        let near = self.connect(address, port).unwrap();
+        (near, listener.accept().unwrap().0)
     }
 
     fn start(&self) -> GatewayDriver<Relay> {
@@ -103,8 +100,6 @@ fn ruleset(gateway: &Namespace) -> String {
     text
 }
 
-const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
-
 fn rules() -> CaptureRules {
     CaptureRules {
         interfaces: vec!["lan".into()],
@@ -114,25 +109,6 @@ fn rules() -> CaptureRules {
         except_ports: vec![22..=22],
         except_to: Vec::new(),
         except_from: Vec::new(),
-    }
-}
-
-/// The other namespace is standard input: a program with fewer rights may not look into our descriptors.
-fn add_veth(name: &str, peer: &str, other: &Namespace) -> io::Result<()> {
-    let arguments = ["link", "add", name, "type", "veth", "peer", "name", peer, "netns", "/proc/self/fd/0"];
-    let mut command = Command::new("ip");
-    command.args(arguments).env("PATH", PATH).stdin(other.as_fd().try_clone_to_owned()?);
-    match lend(&mut command).status()?.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("ip {}", arguments.join(" ")))),
-    }
-}
-
-fn ip(arguments: &str) -> io::Result<()> {
-    let output = lend(Command::new("ip").args(arguments.split(' ')).env("PATH", PATH)).output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr)))),
     }
 }
 
@@ -286,8 +262,8 @@ fn main() {
         carries_resets(&row, address);
         carries_urgent(&row, &gateway, address);
         lets_pass(&row, address);
+        marks(&row, &gateway, address);
     }
-    marks(&row, &gateway);
     many(&row);
     idle_costs_nothing(&row, &gateway);
     let listener = row.listen(SERVER[0], 90);
@@ -427,27 +403,11 @@ fn speak_for_others(socket: &socket2::Socket, ipv6: bool) -> io::Result<()> {
 }
 
 fn keeps_every_byte_and_address(row: &Row, address: &str, client: &str) {
-    let listener = row.listen(address, 80);
-    let mut near = row.connect(address, 80).unwrap();
-    let (mut far, from) = listener.accept().unwrap();
+    let (near, far) = row.ends(address, 80);
+    let from = far.peer_addr().unwrap();
     assert_eq!((from.ip().to_string(), from.port()), (client.to_owned(), near.local_addr().unwrap().port()));
     assert_eq!(near.peer_addr().unwrap().ip().to_string(), address);
-    let data: Vec<u8> = (0..3_000_000u32).flat_map(u32::to_le_bytes).collect();
-    let sent = data.clone();
-    let upload = std::thread::spawn(move || {
-        near.write_all(&sent).unwrap();
-        near.shutdown(Shutdown::Write).unwrap();
-        // The other direction stays open.
-        let mut answer = Vec::new();
-        near.read_to_end(&mut answer).unwrap();
-        answer
-    });
-    let mut received = Vec::new();
-    far.read_to_end(&mut received).unwrap();
-    assert!(received == data);
-    far.write_all(&data).unwrap();
-    drop(far);
-    assert!(upload.join().unwrap() == data);
+    every_byte_both_ways((near, far), 3_000_000, true);
 }
 
 fn refuses(row: &Row, address: &str) {
@@ -461,33 +421,12 @@ fn refuses(row: &Row, address: &str) {
 
 fn carries_resets(row: &Row, address: &str) {
     for by_client in [true, false] {
-        let listener = row.listen(address, 82);
-        let near = row.connect(address, 82).unwrap();
-        let far = listener.accept().unwrap().0;
-        far.set_read_timeout(Some(WAIT)).unwrap();
-        let (gone, mut left) = if by_client { (near, far) } else { (far, near) };
-        socket2::SockRef::from(&gone).set_linger(Some(Duration::ZERO)).unwrap();
-        drop(gone);
-        assert_eq!(left.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset, "by client: {by_client}");
+        a_reset_is_a_reset(row.ends(address, 82), by_client);
     }
 }
 
 fn carries_urgent(row: &Row, gateway: &GatewayDriver<Relay>, address: &str) {
-    let listener = row.listen(address, 83);
-    let mut near = row.connect(address, 83).unwrap();
-    let mut far = listener.accept().unwrap().0;
-    near.write_all(b"plain").unwrap();
-    socket2::SockRef::from(&near).send_out_of_band(b"!").unwrap();
-    let mut seen = [0; 5];
-    far.read_exact(&mut seen).unwrap();
-    assert_eq!(&seen, b"plain");
-    let mut urgent = [std::mem::MaybeUninit::uninit()];
-    let deadline = std::time::Instant::now() + WAIT;
-    while socket2::SockRef::from(&far).recv_out_of_band(&mut urgent).is_err() {
-        assert!(std::time::Instant::now() < deadline, "no urgent byte came");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(unsafe { urgent[0].assume_init() }, b'!');
+    an_urgent_byte_arrives(row.ends(address, 83));
     assert!(gateway.with(|relay| std::mem::take(&mut relay.urgent)).unwrap() == b"!");
 }
 
@@ -504,37 +443,12 @@ fn lets_pass(row: &Row, address: &str) {
     }
 }
 
-/// The DSCP of the SYN is on the server's side too, for both directions' sockets.
-fn marks(row: &Row, gateway: &GatewayDriver<Relay>) {
-    const EXPEDITED: u32 = 0xb8;
-    let listener = row.listen(SERVER[0], 84);
-    // The server keeps the SYN's header (TCP_SAVE_SYN).
-    let on = 1i32;
-    let result = unsafe {
-        libc::setsockopt(listener.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_SAVE_SYN, (&raw const on).cast(), 4)
-    };
-    assert_eq!(result, 0);
-    let connect = || {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
-        socket.set_tos_v4(EXPEDITED)?;
-        socket.connect(&format!("{}:84", SERVER[0]).parse::<SocketAddr>().unwrap().into())?;
-        Ok(socket)
-    };
-    let _near = row.client.run(connect).unwrap();
-    let far = listener.accept().unwrap().0;
-    let mut header = [0u8; 120];
-    let mut length = header.len() as libc::socklen_t;
-    let result = unsafe {
-        libc::getsockopt(
-            far.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_SAVED_SYN,
-            header.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    assert_eq!((result, u32::from(header[1] & 0xfc)), (0, EXPEDITED));
-    assert_eq!(gateway.with(|relay| relay.classes.last().copied()).unwrap().unwrap() & 0xfc, EXPEDITED as u8);
+/// The DSCP of the SYN is on the server's side too.
+fn marks(row: &Row, gateway: &GatewayDriver<Relay>, address: &str) {
+    const EXPEDITED: u8 = 0xb8;
+    let (class, _ends) = class_of_syn(&row.client, &row.listen(address, 84), EXPEDITED);
+    assert_eq!(class & 0xfc, EXPEDITED);
+    assert_eq!(gateway.with(|relay| relay.classes.last().copied()).unwrap().unwrap() & 0xfc, EXPEDITED);
 }
 
 fn many(row: &Row) {

@@ -1,7 +1,9 @@
 //! What is not relayed, and what each side's kernel does for itself.
 
+use super::peers::socket_address;
 use super::row::{CLIENT, Daemon, Row, SERVER, WAIT, until};
 use bentpipe_host::namespace::write_sysctl;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -15,9 +17,7 @@ pub fn run(_: bool) {
     let row = Row::new();
     let metrics = "metrics = \"127.0.0.1:9464\"\n";
     row.make_pair("", 4433, "50 Mbit/s", [metrics, metrics], "");
-    let mut hub = row.daemon(2, "hub");
-    let mut terminal = row.daemon(1, "terminal");
-    terminal.wait_for("connected to the other gateway");
+    let [mut hub, terminal] = row.start_pair();
     hub.wait_for("connected to the other gateway");
     // The hub captures nothing.
     for (site, device) in [(1, "\"right\""), (2, "\"left\"")] {
@@ -31,7 +31,8 @@ pub fn run(_: bool) {
         echoes(&row, family);
     }
     ecn(&row);
-    keep_alive(&row, &hub);
+    others(&row);
+    keep_alive(&row, [&hub, &terminal]);
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -80,6 +81,36 @@ fn echoes(row: &Row, family: usize) {
     must_count(row, before, [3, 3]);
 }
 
+/// What has no ports, and is nothing that the pair knows, passes as it is: here ESP (RFC 4303).
+fn others(row: &Row) {
+    const COUNT: u32 = 20;
+    const ESP: i32 = 50;
+    for family in 0..2 {
+        let raw = |site: usize, address: &str| {
+            let address = socket_address(address, 0);
+            let open = || {
+                let socket = Socket::new(Domain::for_address(address), Type::RAW, Some(Protocol::from(ESP)))?;
+                socket.bind(&address.into())?;
+                socket.set_read_timeout(Some(WAIT))?;
+                Ok(socket)
+            };
+            row.sites[site].run(open).unwrap()
+        };
+        let (client, server) = (raw(0, CLIENT[family]), raw(3, SERVER[family]));
+        let before = counted(row);
+        for n in 0..COUNT {
+            let sent = n.to_be_bytes().repeat(2 + 17 * n as usize);
+            client.send_to(&sent, &socket_address(SERVER[family], 0).into()).unwrap();
+            let mut seen = [0; 2000];
+            let length = (&server).read(&mut seen).unwrap();
+            // With IPv4 the header is seen, too (raw(7)).
+            let header = if family == 0 { 20 } else { 0 };
+            assert!(seen[header..length] == sent, "packet {n}");
+        }
+        must_count(row, before, [COUNT, 0]);
+    }
+}
+
 /// Each side agrees with its own gateway on ECN (RFC 3168 §6.1.1).
 fn ecn(row: &Row) {
     // 1: asks for it; 2: only agrees to it.
@@ -97,29 +128,25 @@ fn ecn(row: &Row) {
     }
 }
 
-/// A client's keep-alives need neither the link nor the other gateway.
-fn keep_alive(row: &Row, hub: &Daemon) {
-    let listener = row.listen(SERVER[0], PORT);
-    let mut near = row.connect(SERVER[0], PORT).unwrap();
-    let _far = listener.accept().unwrap().0;
-    hub.signal(libc::SIGSTOP);
-    // Dead after three seconds without an answer.
-    for (level, option, value) in [
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 2),
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-    ] {
-        let value: libc::c_int = value;
-        let size = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: the kernel reads four bytes of a live integer.
-        assert_eq!(unsafe { libc::setsockopt(near.as_raw_fd(), level, option, (&raw const value).cast(), size) }, 0);
+/// Neither end's keep-alives need the link or any gateway's program: each is answered at its own side, by the kernel.
+fn keep_alive(row: &Row, gateways: [&Daemon; 2]) {
+    let connections = SERVER.map(|address| row.ends(address, PORT));
+    gateways.iter().for_each(|gateway| gateway.signal(libc::SIGSTOP));
+    let mut ends: Vec<_> = connections.into_iter().flat_map(|(near, far)| [near, far]).collect();
+    for end in &ends {
+        // Dead after three seconds without an answer.
+        let second = Duration::from_secs(1);
+        let keep_alive = TcpKeepalive::new().with_time(second).with_interval(second).with_retries(2);
+        SockRef::from(end).set_tcp_keepalive(&keep_alive).unwrap();
     }
     std::thread::sleep(Duration::from_millis(4_500));
-    assert!(info(&near).tcpi_last_ack_recv < 2_000, "{} ms since the last answer", info(&near).tcpi_last_ack_recv);
-    near.set_nonblocking(true).unwrap();
-    assert_eq!(near.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    hub.signal(libc::SIGCONT);
+    for end in &mut ends {
+        let last = info(end).tcpi_last_ack_recv;
+        assert!(last < 2_000, "{last} ms since the last answer to {:?}", end.local_addr());
+        end.set_nonblocking(true).unwrap();
+        assert_eq!(end.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+    gateways.iter().for_each(|gateway| gateway.signal(libc::SIGCONT));
 }
 
 fn info(stream: &TcpStream) -> libc::tcp_info {

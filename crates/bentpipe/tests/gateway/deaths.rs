@@ -14,11 +14,7 @@ const BYTES: usize = 20_000;
 const PATIENCE: Duration = Duration::from_secs(8);
 
 pub fn run(_: bool) {
-    let row = Row::new();
-    row.make_keys();
-    let mut hub = row.daemon(2, "hub");
-    let mut terminal = row.daemon(1, "terminal");
-    terminal.wait_for("connected to the other gateway");
+    let (row, mut hub, mut terminal) = Row::with_pair();
     let download = ended_unread(&row, 97, false);
     terminal.kill();
     until(&row, "no rules", |row| !row.shell(1, "nft list tables").contains("bentpipe"));

@@ -25,9 +25,7 @@ pub fn run(full: bool) {
     row.make_keys();
     full_disk(&row);
     clocks(&row);
-    let hub = row.daemon(2, "hub");
-    let mut terminal = row.daemon(1, "terminal");
-    terminal.wait_for("connected to the other gateway");
+    let [hub, terminal] = row.start_pair();
     flapping(&row, if full { 40 } else { 8 });
     asleep(&row, [&hub, &terminal]);
 }

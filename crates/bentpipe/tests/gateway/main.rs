@@ -6,26 +6,39 @@
 //! A process gains the right to namespaces only while it has one thread, so this test has a main of its own.
 
 mod beside;
+mod circuit;
 mod deaths;
 mod faults;
+mod link;
 mod machine;
+#[path = "../../../bentpipe-host/tests/gateway/peers.rs"]
+mod peers;
 mod ports;
 mod pushback;
 mod relay;
+mod reload;
 mod row;
 mod scale;
+mod semantics;
+mod silence;
+mod strangers;
 
 use bentpipe_host::namespace::acquire_privilege;
 
 /// A part's name, and what it does; `true`: with the full numbers.
 type Part = (&'static str, fn(bool));
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 13] = [
     ("relay", relay::run),
+    ("semantics", semantics::run),
     ("machine", machine::run),
     ("beside", beside::run),
     ("ports", ports::run),
     ("deaths", deaths::run),
     ("faults", faults::run),
+    ("silence", silence::run),
+    ("reload", reload::run),
+    ("strangers", strangers::run),
+    ("circuit", circuit::run),
     ("pushback", pushback::run),
     ("scale", scale::run),
 ];

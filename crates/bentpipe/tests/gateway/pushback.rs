@@ -14,33 +14,34 @@ const STOPPED: Duration = Duration::from_secs(2);
 pub fn run(full: bool) {
     let row = Row::new();
     row.make_pair("", 4433, "1 Gbit/s", ["", "metrics = \"127.0.0.1:9464\"\n"], "");
-    let hub = row.daemon(2, "hub");
-    let mut terminal = row.daemon(1, "terminal");
-    terminal.wait_for("connected to the other gateway");
+    let [hub, terminal] = row.start_pair();
     let rounds = if full { 3 } else { 1 };
     for round in 0..rounds {
         for by_client in [true, false] {
-            stop_reading(&row, 100 + 2 * round + u16::from(by_client), by_client);
+            let port = 100 + 2 * round + u16::from(by_client);
+            // By each family once, and the other way round in the next round.
+            stop_reading(&row, SERVER[usize::from(by_client == (round % 2 == 0))], port, by_client);
         }
     }
     drop((hub, terminal));
 }
 
 /// A byte of an incompressible stream (the finalizer of splitmix64), which tells where it stands.
-fn byte(at: u64) -> u8 {
+pub fn byte(at: u64) -> u8 {
     let mixed = (at ^ at >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     (mixed >> 56) as u8
 }
 
-fn stop_reading(row: &Row, port: u16, client_writes: bool) {
-    let listener = row.listen(SERVER[0], port);
-    let near = row.connect(SERVER[0], port).unwrap();
-    let far = listener.accept().unwrap().0;
+fn stop_reading(row: &Row, address: &str, port: u16, client_writes: bool) {
+    let (near, far) = row.ends(address, port);
     let (mut writer, mut reader) = if client_writes { (near, far) } else { (far, near) };
     let sent = write_until_stopped(&mut writer);
     assert!(sent < HELD_MAX, "{sent} B were taken though nobody reads");
     // A window of zero: probes are answered, and nothing is lost by waiting.
+    let writing = if client_writes { 0 } else { 3 };
+    let window = row.shell(writing, &format!("ss -H -tin '( sport = :{port} or dport = :{port} )'"));
+    assert!(window.contains(" snd_wnd:0 ") || !window.contains("snd_wnd"), "{window}");
     let held = row.figure("memory_bytes").unwrap();
     assert!(held < 64.0 * 1024.0 * 1024.0, "{held}");
     // Others go on.

@@ -1,18 +1,14 @@
 //! Every byte, refusals, resets, requests by SOCKS and CONNECT, reload, metrics, deaths and an orderly stop.
 
-use super::row::{CLIENT, CONNECT, Daemon, Row, SERVER, SOCKS, WAIT, every_byte_both_ways, until};
+use super::peers::{Ends, a_reset_is_a_reset};
+use super::row::{CLIENT, CONNECT, Daemon, Row, SERVER, SOCKS, every_byte_both_ways, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 /// What a pair does for its connections, and when one of the two dies.
 pub fn run(_: bool) {
-    let row = Row::new();
-    row.make_keys();
-    let mut hub = row.daemon(2, "hub");
-    let mut terminal = row.daemon(1, "terminal");
-    terminal.wait_for("connected to the other gateway");
+    let (row, mut hub, mut terminal) = Row::with_pair();
     for (server, client) in SERVER.into_iter().zip(CLIENT) {
         every_byte_both_ways(&row, server, client);
         refusals(&row, server);
@@ -44,9 +40,7 @@ pub fn run(_: bool) {
     every_byte_both_ways(&row, SERVER[1], CLIENT[1]);
 
     // Shut down in order: what is open may end.
-    let listener = row.listen(SERVER[0], 92);
-    let mut near = row.connect(SERVER[0], 92).unwrap();
-    let mut far = listener.accept().unwrap().0;
+    let (mut near, mut far) = row.ends(SERVER[0], 92);
     terminal.signal(libc::SIGTERM);
     terminal.wait_for("stopping");
     far.write_all(b"the rest").unwrap();
@@ -69,17 +63,7 @@ fn refusals(row: &Row, address: &str) {
 
 fn resets(row: &Row, address: &str) {
     for by_client in [true, false] {
-        let listener = row.listen(address, 82);
-        let near = row.connect(address, 82).unwrap();
-        let far = listener.accept().unwrap().0;
-        far.set_read_timeout(Some(WAIT)).unwrap();
-        let (gone, mut left) = if by_client { (near, far) } else { (far, near) };
-        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-        let size = size_of_val(&linger) as libc::socklen_t;
-        let option = (&raw const linger).cast();
-        assert_eq!(unsafe { libc::setsockopt(gone.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, option, size) }, 0);
-        drop(gone);
-        assert_eq!(left.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset, "by client: {by_client}");
+        a_reset_is_a_reset(row.ends(address, 82), by_client);
     }
 }
 
@@ -130,9 +114,7 @@ fn many(row: &Row) {
 
 fn reload(row: &Row, terminal: &mut Daemon) {
     let text = std::fs::read_to_string(row.folder.join("terminal.toml")).unwrap();
-    let listener = row.listen(SERVER[0], 85);
-    let mut near = row.connect(SERVER[0], 85).unwrap();
-    let mut far = listener.accept().unwrap().0;
+    let (mut near, mut far) = row.ends(SERVER[0], 85);
     row.write("terminal.toml", &text.replace("50 Mbit/s", "fast"));
     terminal.signal(libc::SIGHUP);
     terminal.wait_for("keeping what was read before");
@@ -160,17 +142,15 @@ fn metrics(row: &Row) {
 }
 
 /// A download in progress.
-fn half_a_file(row: &Row, port: u16) -> (TcpStream, TcpStream) {
-    let listener = row.listen(SERVER[0], port);
-    let mut near = row.connect(SERVER[0], port).unwrap();
-    let mut far = listener.accept().unwrap().0;
+fn half_a_file(row: &Row, port: u16) -> Ends {
+    let (mut near, mut far) = row.ends(SERVER[0], port);
     far.write_all(&[7; 10_000]).unwrap();
     let mut seen = [0; 10_000];
     near.read_exact(&mut seen).unwrap();
     (near, far)
 }
 
-fn must_break((mut near, _far): (TcpStream, TcpStream)) {
+fn must_break((mut near, _far): Ends) {
     let error = near.read(&mut [0]).expect_err("a clean end of half a file");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }

@@ -1,17 +1,21 @@
 //! Client, terminal, hub and server in a row, and the daemons in the middle.
 
+use super::link::EmulatedLink;
+use super::peers::{self, Ends, PATH, add_veth, ip};
 use bentpipe_host::gateway::rights::lend;
 use bentpipe_host::namespace::{Namespace, write_sysctl};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-pub const WAIT: Duration = Duration::from_secs(20);
-const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
+pub use super::peers::WAIT;
+
+/// What the pair's files say of a link that is none: nothing but two devices.
+const PLAIN: &str = "mtu = \"1500 B\"\nrate = \"RATE\"\none_way_delay = \"10 ms\"\n";
 /// The server by both families, and the client as the server must see it.
 pub const SERVER: [&str; 2] = ["10.3.0.2", "fd03::2"];
 pub const CLIENT: [&str; 2] = ["10.1.0.1", "fd01::1"];
@@ -23,6 +27,8 @@ pub struct Row {
     /// 10.1, 10.2, 10.3 and fd01, fd02, fd03.
     pub sites: [Namespace; 4],
     pub folder: PathBuf,
+    /// What moves the packets between terminal and hub, if they have more than a pair of devices between them.
+    pub link: Option<EmulatedLink>,
 }
 
 pub struct Daemon {
@@ -33,6 +39,15 @@ pub struct Daemon {
 
 impl Row {
     pub fn new() -> Row {
+        Row::build(None)
+    }
+
+    /// With a link of the emulator's between terminal and hub; `text`: as in a link's file.
+    pub fn over(text: &str) -> Row {
+        Row::build(Some(text))
+    }
+
+    fn build(link: Option<&str>) -> Row {
         let sites = [(); 4].map(|()| Namespace::new().unwrap());
         for (n, site) in sites.iter().enumerate() {
             let next = sites.get(n + 1);
@@ -40,13 +55,14 @@ impl Row {
                 ip("link set lo up")?;
                 write_sysctl("net.ipv4.ip_forward", "1")?;
                 write_sysctl("net.ipv6.conf.all.forwarding", "1")?;
-                if let Some(next) = next {
-                    add_veth(next)?;
+                match next {
+                    Some(next) if n != 1 || link.is_none() => add_veth("right", "left", next),
+                    _ => Ok(()),
                 }
-                Ok(())
             };
             site.run(build).unwrap();
         }
+        let link = link.map(|text| EmulatedLink::between(&sites[1], &sites[2], text));
         for (n, site) in sites.iter().enumerate() {
             let build = || {
                 for (device, network, host) in [("left", n, 2), ("right", n + 1, 1)] {
@@ -79,7 +95,23 @@ impl Row {
         let row = ROWS.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("bentpipe-gateway-test-{}-{row}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        Row { sites, folder }
+        Row { sites, folder, link }
+    }
+
+    /// A row, with a pair that is connected.
+    pub fn with_pair() -> (Row, Daemon, Daemon) {
+        let row = Row::new();
+        row.make_keys();
+        let [hub, terminal] = row.start_pair();
+        (row, hub, terminal)
+    }
+
+    /// The gateways of `hub.toml` and `terminal.toml`, which have found each other.
+    pub fn start_pair(&self) -> [Daemon; 2] {
+        let hub = self.daemon(2, "hub");
+        let mut terminal = self.daemon(1, "terminal");
+        terminal.wait_for("connected to the other gateway");
+        [hub, terminal]
     }
 
     /// Keys of a pair and its files, `hub.toml` and `terminal.toml`.
@@ -91,6 +123,11 @@ impl Row {
     /// Keys of a pair and its files, `hubNAME.toml` and `terminalNAME.toml`: the hub's UDP port, the link's rate, further
     /// keys of each file, and of the terminal's `[capture]`.
     pub fn make_pair(&self, name: &str, port: u16, rate: &str, keys: [&str; 2], capture: &str) {
+        self.make_pair_on(name, port, &PLAIN.replace("RATE", rate), keys, capture);
+    }
+
+    /// The same; `link`: as in a link's file.
+    pub fn make_pair_on(&self, name: &str, port: u16, link: &str, keys: [&str; 2], capture: &str) {
         let key = |name: &str| {
             let out = self.folder.join(format!("{name}.key"));
             let output = bentpipe().args(["gateway", "keys", "--out"]).arg(&out).output().unwrap();
@@ -103,7 +140,7 @@ impl Row {
         };
         let (hub, terminal) = (format!("hub{name}"), format!("terminal{name}"));
         let (hub_key, terminal_key) = (key(&hub), key(&terminal));
-        let link = format!("[link]\nmtu = \"1500 B\"\nrate = \"{rate}\"\none_way_delay = \"10 ms\"\n");
+        let link = format!("[link]\n{link}");
         let common = |own: &str, peer: &str| format!("key = \"{own}.key\"\npeer_key = \"{peer}\"\ndrain = \"5 s\"\n");
         let (hub_common, terminal_common) = (common(&hub, &terminal_key), common(&terminal, &hub_key));
         self.write(&format!("{hub}.toml"), &format!("listen = \"0.0.0.0:{port}\"\n{hub_common}{}{link}", keys[0]));
@@ -165,24 +202,18 @@ impl Row {
     }
 
     pub fn listen(&self, address: &str, port: u16) -> TcpListener {
-        let address = SocketAddr::from((address.parse::<IpAddr>().unwrap(), port));
-        self.sites[3].run(|| TcpListener::bind(address)).unwrap()
+        peers::listen(&self.sites[3], address, port)
     }
 
     pub fn connect(&self, address: &str, port: u16) -> io::Result<TcpStream> {
-        let address = SocketAddr::from((address.parse::<IpAddr>().unwrap(), port));
-        let mut result = Err(ErrorKind::Other.into());
-        let connect = || {
-            let stream = TcpStream::connect_timeout(&address, WAIT)?;
-            stream.set_read_timeout(Some(WAIT))?;
-            Ok(stream)
-        };
-        let run = self.sites[0].run(|| {
-            result = connect();
-            Ok(())
-        });
-        run.unwrap();
-        result
+        peers::connect(&self.sites[0], address, port)
+    }
+
+    /// A connection of the client's, and its end at the server.
+    pub fn ends(&self, address: &str, port: u16) -> Ends {
+        let listener = self.listen(address, port);
+        let near = self.connect(address, port).unwrap();
+        (near, listener.accept().unwrap().0)
     }
 
     /// Waits until the terminal's metrics say that it is connected.
@@ -210,7 +241,11 @@ impl Row {
 
 impl Daemon {
     pub fn wait_for(&mut self, what: &str) {
-        let deadline = Instant::now() + WAIT;
+        self.wait_for_within(what, WAIT);
+    }
+
+    pub fn wait_for_within(&mut self, what: &str, time: Duration) {
+        let deadline = Instant::now() + time;
         while !self.seen.iter().any(|line| line.contains(what)) {
             let left = deadline.saturating_duration_since(Instant::now());
             self.seen.push(self.lines.recv_timeout(left).unwrap_or_else(|_| panic!("no line says: {what}")));
@@ -228,6 +263,17 @@ impl Daemon {
 }
 
 impl Daemon {
+    /// How many lines of its log have said this.
+    pub fn count_lines(&mut self, what: &str) -> usize {
+        self.seen.extend(self.lines.try_iter());
+        self.seen.iter().filter(|line| line.contains(what)).count()
+    }
+
+    /// Resident.
+    pub fn memory_kb(&self) -> u64 {
+        self.status("VmRSS").trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// Forgets the lines that came until now, so that the next are waited for.
     pub fn forget_lines(&mut self) {
         while self.lines.try_recv().is_ok() {}
@@ -262,6 +308,15 @@ impl Daemon {
     }
 }
 
+/// Tells threads that it is over, also when what they accompany has panicked.
+pub struct EndOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Row {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -279,52 +334,21 @@ pub fn bentpipe() -> Command {
     Command::new(Path::new(env!("CARGO_BIN_EXE_bentpipe")))
 }
 
-/// The next site is standard input: a program with fewer rights may not look into our descriptors.
-pub fn add_veth(next: &Namespace) -> io::Result<()> {
-    let arguments = "link add right type veth peer name left netns /proc/self/fd/0";
-    let mut command = Command::new("ip");
-    command.args(arguments.split(' ')).env("PATH", PATH).stdin(next.as_fd().try_clone_to_owned()?);
-    match lend(&mut command).status()?.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("ip {arguments}"))),
-    }
-}
-
-pub fn ip(arguments: &str) -> io::Result<()> {
-    let output = lend(Command::new("ip").args(arguments.split(' ')).env("PATH", PATH)).output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr)))),
-    }
-}
-
 pub fn until(row: &Row, what: &str, is_so: impl Fn(&Row) -> bool) {
-    let deadline = Instant::now() + WAIT;
+    until_within(row, what, WAIT, is_so);
+}
+
+pub fn until_within(row: &Row, what: &str, time: Duration, is_so: impl Fn(&Row) -> bool) {
+    let deadline = Instant::now() + time;
     while !is_so(row) {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
+/// Every byte of both, and the client's own address at the server.
 pub fn every_byte_both_ways(row: &Row, address: &str, client: &str) {
-    let listener = row.listen(address, 80);
-    let mut near = row.connect(address, 80).unwrap();
-    let (mut far, from) = listener.accept().unwrap();
-    assert_eq!(from.ip().to_string(), client);
-    let data: Vec<u8> = (0..300_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-    let sent = data.clone();
-    let upload = std::thread::spawn(move || {
-        near.write_all(&sent).unwrap();
-        near.shutdown(Shutdown::Write).unwrap();
-        let mut answer = Vec::new();
-        near.read_to_end(&mut answer).unwrap();
-        answer
-    });
-    let mut received = Vec::new();
-    far.read_to_end(&mut received).unwrap();
-    assert!(received == data, "upload");
-    // The client's direction has ended; the other has not.
-    far.write_all(&data).unwrap();
-    drop(far);
-    assert!(upload.join().unwrap() == data, "download");
+    let (near, far) = row.ends(address, 80);
+    assert_eq!(far.peer_addr().unwrap().ip().to_string(), client);
+    peers::every_byte_both_ways((near, far), 300_000, true);
 }

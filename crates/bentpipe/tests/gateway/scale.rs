@@ -23,9 +23,7 @@ const TRANSFERS: u64 = 50;
 pub fn run(full: bool) {
     let row = Row::new();
     row.make_pair("", 4433, RATE, ["", "metrics = \"127.0.0.1:9464\"\n"], "ports = [\"1-8999\"]\n");
-    let mut hub = row.daemon(2, "hub");
-    let mut terminal = row.daemon(1, "terminal");
-    terminal.wait_for("connected to the other gateway");
+    let [mut hub, mut terminal] = row.start_pair();
     echoes(row.listen("::", 80));
     downloads(row.listen("::", 81));
 
@@ -182,13 +180,9 @@ fn parallel(row: &Row, number: u64, port: u16) -> f64 {
     begun.elapsed().as_secs_f64()
 }
 
-fn memory_kb(gateway: &Daemon) -> u64 {
-    gateway.status("VmRSS").trim_end_matches(" kB").parse().unwrap()
-}
-
 /// Idle connections take little, and still work.
 fn idle(row: &Row, hub: &Daemon, terminal: &Daemon, number: usize) {
-    let before = [memory_kb(hub), memory_kb(terminal)];
+    let before = [hub.memory_kb(), terminal.memory_kb()];
     // Half an exchange: the server waits for the client's end.
     let open = || -> Vec<TcpStream> {
         let own = (0..number / 8).map(|_| connected(row, 80));
@@ -198,7 +192,7 @@ fn idle(row: &Row, hub: &Daemon, terminal: &Daemon, number: usize) {
         let openers: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
         openers.into_iter().flat_map(|opener| opener.join().unwrap()).collect()
     });
-    let after = [memory_kb(hub), memory_kb(terminal)];
+    let after = [hub.memory_kb(), terminal.memory_kb()];
     let number = streams.len();
     println!(
         "{number} idle connections: hub {} kB (before {} kB), terminal {} kB (before {} kB)",
