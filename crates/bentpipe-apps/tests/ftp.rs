@@ -96,6 +96,23 @@ fn files_and_sessions() {
     }
 }
 
+/// The first session starts at once, the others within the time that the file gives, each at its own moment of the seed.
+#[test]
+fn sessions_start_apart() {
+    let of = |spread: u64| {
+        let spec = FtpSpec { sessions: 4, spread: Duration::from_secs(spread), ..spec(Download, 20_000) };
+        let (report, world) = run_world(&spec, World::new());
+        assert_eq!((report.status.clone(), report.value("files_done")), (Status::Done, Some(4.0)));
+        assert_eq!(world.connections(), 8);
+        (report.value("completion_time").unwrap(), report.value("session_time_max").unwrap())
+    };
+    let ((together, together_max), (apart, apart_max)) = (of(0), of(20));
+    assert!(apart > together + 3.0 && apart < together + 20.0, "{together} {apart}");
+    // Each is timed from its own start: alone on the link it is faster.
+    assert!(apart_max < together_max, "{together_max} {apart_max}");
+    assert_eq!(of(20), (apart, apart_max), "the same seed, the same moments");
+}
+
 #[test]
 fn one_byte_at_a_time() {
     for direction in [Download, Upload] {

@@ -5,7 +5,7 @@ use crate::record::{CaseRecord, FORMAT, Record, VERSION, WorkloadRecord};
 use crate::scenario::workload::{Program, Service, ServiceProgram, Workload};
 use crate::scenario::{Case, Scenario};
 use bentpipe_apps::report::{App, Report, Status};
-use bentpipe_link::seed::Seed;
+use bentpipe_link::seed::{Seed, unit};
 use bentpipe_link::time::{Duration, Instant};
 use bentpipe_link::topology::Plan;
 use std::fmt;
@@ -153,7 +153,11 @@ impl<'a, W: World> Schedule<'a, W> {
             .workloads
             .iter()
             .filter(|workload| !(skip_commands && matches!(workload.program, Program::Command(_))))
-            .map(|workload| Task { workload, done: 0, next_start: now + workload.start, running: None })
+            .map(|workload| {
+                let mut drawn = seed.stream(&format!("workloads/{}/start", workload.name));
+                let late = Duration::from_secs_f64(workload.spread.as_secs_f64() * unit(&mut drawn));
+                Task { workload, done: 0, next_start: now + workload.start + late, running: None }
+            })
             .collect();
         Ok(Schedule { seed, duration: case.duration, tasks, services, records: Vec::new(), interrupted: false })
     }

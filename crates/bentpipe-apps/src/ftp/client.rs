@@ -7,8 +7,9 @@ use crate::outbox::Outbox;
 use crate::progress::{Arrivals, Stall};
 use crate::report::{App, Report, STARTED_AT, Status};
 use crate::stream::{Turn, receive_range, send_range};
+use bentpipe_link::seed::{Seed, unit};
 use bentpipe_link::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
-use bentpipe_link::time::Instant;
+use bentpipe_link::time::{Duration, Instant};
 use std::net::{IpAddr, SocketAddr};
 
 pub(super) struct FtpClient {
@@ -91,11 +92,12 @@ impl Program for FtpClient {
         if self.started.is_none() {
             self.started = Some(now);
             self.shared.arrivals.start(now);
-            let spec = &self.shared.spec;
-            self.sessions = (1..=spec.sessions).map(|number| Session::new(number, spec, now)).collect();
+            let Shared { spec, seed, .. } = &self.shared;
+            let start = |number: u32| now + start_of_session(spec, *seed, number);
+            self.sessions = (1..=spec.sessions).map(|number| Session::new(number, spec, start(number))).collect();
         }
         self.again = None;
-        for session in &mut self.sessions {
+        for session in self.sessions.iter_mut().filter(|session| session.started <= now) {
             if session.step(now, sockets, &mut self.shared) == Turn::Again {
                 self.again = Some(now);
             }
@@ -112,7 +114,7 @@ impl Program for FtpClient {
         if self.started.is_none() {
             return Some(Instant::ZERO);
         }
-        let timers = self.sessions.iter().filter(|session| !session.is_over()).map(|session| session.stall.due());
+        let timers = self.sessions.iter().filter(|session| !session.is_over()).map(Session::due);
         timers.chain(self.again).min()
     }
 
@@ -148,6 +150,15 @@ impl App for FtpClient {
     }
 }
 
+/// How long after the first session another one starts.
+fn start_of_session(spec: &FtpSpec, seed: u64, number: u32) -> Duration {
+    if number == 1 {
+        return Duration::ZERO;
+    }
+    let mut drawn = Seed(seed).stream(&format!("sessions/{number}/start"));
+    Duration::from_secs_f64(spec.spread.as_secs_f64() * unit(&mut drawn))
+}
+
 impl Session {
     fn new(number: u32, spec: &FtpSpec, now: Instant) -> Self {
         Session {
@@ -173,6 +184,11 @@ impl Session {
 
     fn is_over(&self) -> bool {
         self.step == Step::Over
+    }
+
+    /// When it starts, then when it has waited too long.
+    fn due(&self) -> Instant {
+        if self.control.is_none() { self.started } else { self.stall.due() }
     }
 
     fn files_failed(&self, files: u32) -> u32 {

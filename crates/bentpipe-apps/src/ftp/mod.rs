@@ -38,6 +38,8 @@ pub struct FtpSpec {
     pub files: u32,
     /// Sessions at once, each with a control connection of its own.
     pub sessions: u32,
+    /// The first session starts at once, each other at a moment of its own within this time, drawn from the seed.
+    pub spread: Duration,
     /// The server's control port.
     pub port: u16,
     /// A session fails when nothing moves on its connections for this long. While the last bytes of a stored file are
@@ -54,6 +56,7 @@ impl Default for FtpSpec {
             bytes: 1 << 20,
             files: 1,
             sessions: 1,
+            spread: Duration::ZERO,
             port: 21,
             timeout: Duration::from_secs(60),
             sample_every: Duration::from_millis(500),

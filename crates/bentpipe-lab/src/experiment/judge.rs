@@ -79,7 +79,7 @@ pub struct Row {
     pub verdict: Verdict,
     /// What the verdict rests on.
     pub why: String,
-    /// The same figure with each remedy: its case, and the figure or a dash.
+    /// The same figure with each remedy: its case, and the figure or a dash; of a ratio a ratio.
     pub remedies: Vec<(String, String)>,
 }
 
@@ -93,6 +93,8 @@ impl Row {
 
 /// In place of a figure that does not exist.
 const NOTHING: &str = "–";
+/// Behind a remedy's ratio whose divisor is the published host's.
+const PUBLISHED_DIVISOR: &str = " (÷ published)";
 
 /// Why a figure of ours does not exist.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,7 +158,7 @@ impl Lookup<'_> {
         let judged = self.judge(&claim.check);
         let figure = claim.check.figure();
         let remedies = self.experiment.published.remedies.iter().map(|remedy| {
-            let text = figure.map_or_else(|| "–".to_owned(), |figure| self.with_remedy(figure, remedy));
+            let text = figure.map_or_else(|| NOTHING.to_owned(), |figure| self.with_remedy(figure, remedy));
             (remedy.clone(), text)
         });
         let estimate = judged.value.as_ref().map(|known| known.estimate);
@@ -411,33 +413,38 @@ impl Lookup<'_> {
         with_interval(name, known)
     }
 
+    /// The same figure with a remedy. Of a ratio both parts are with it. Where it knows no difference between the two (the
+    /// parts are cases of the published host, or differ on an axis that it does not follow), it is divided by the published
+    /// host's divisor, and the text says so.
     fn with_remedy(&self, figure: &Figure, remedy: &str) -> String {
-        let mut figure = figure.clone();
         if figure.of.case == remedy {
-            return "–".to_owned();
+            return NOTHING.to_owned();
         }
-        figure.of.case = remedy.to_owned();
-        if let Some(over) = &mut figure.over {
+        let mut with = figure.clone();
+        with.of.case = remedy.to_owned();
+        let mut divisor = "";
+        if let (Some(over), Some(published)) = (&mut with.over, &figure.over) {
             over.case = remedy.to_owned();
-            // A remedy that does not follow the axis between the two has one figure, which is shown as it is.
             let place = |of: &Selection| self.place(of, figure.along.as_deref());
-            let same = (&over.workload, &over.measurement) == (&figure.of.workload, &figure.of.measurement);
-            if same && place(over) == place(&figure.of) {
-                figure.over = None;
+            let same = (&over.workload, &over.measurement) == (&with.of.workload, &with.of.measurement);
+            if same && place(over) == place(&with.of) {
+                over.clone_from(published);
+                divisor = PUBLISHED_DIVISOR;
             }
         }
-        match self.series(&figure) {
-            Ok(series) if series.len() == 1 => self.written(&figure, &series[0].1),
+        let text = match self.series(&with) {
+            Ok(series) if series.len() == 1 => self.written(&with, &series[0].1),
             Ok(series) => {
                 let means = series.iter().map(|(_, known)| known.estimate.mean);
                 let (low, high) = means.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
-                let name = if figure.over.is_some() { "" } else { figure.of.measurement.as_str() };
+                let name = if with.over.is_some() { "" } else { with.of.measurement.as_str() };
                 let unit = &series[0].1.unit;
                 format!("{} … {}", write::measurement(name, unit, low), write::measurement(name, unit, high))
             }
-            Err(Missing::Failed(_)) => "fails".to_owned(),
-            Err(Missing::Nothing(_)) => "–".to_owned(),
-        }
+            Err(Missing::Failed(_)) => return "fails".to_owned(),
+            Err(Missing::Nothing(_)) => return NOTHING.to_owned(),
+        };
+        format!("{text}{divisor}")
     }
 
     fn parameters(&self, figure: &Figure) -> String {

@@ -2,6 +2,7 @@
 
 use super::grid::{Point, ReadAxis, axes, points};
 use super::published::Published;
+use crate::scenario::workload::{Program, Workload};
 use crate::scenario::{LinkUse, Scenario};
 use crate::simulated;
 use bentpipe_link::problem::Problem;
@@ -109,7 +110,8 @@ fn check_assumptions(scenario: &Scenario) -> Result<(), String> {
 }
 
 impl Experiment {
-    /// Whether chance has no part in a point: no errors, no losses, no jitter, no calls of which some connect late.
+    /// Whether chance has no part in a point: no errors, no losses, no jitter, no calls of which some connect late, no starts
+    /// that are spread.
     #[must_use]
     pub fn is_certain(scenario: &Scenario) -> bool {
         use bentpipe_link::noise::RatioSchedule;
@@ -121,7 +123,12 @@ impl Experiment {
                 rule.connects_late > Duration::ZERO && rule.late_share > 0.0 && rule.late_share < 1.0
             })
         };
-        if links.clone().any(some_late) {
+        let spread = |workload: &Workload| {
+            let sessions =
+                matches!(&workload.program, Program::Ftp(spec) if spec.sessions > 1 && spec.spread > Duration::ZERO);
+            sessions || workload.spread > Duration::ZERO
+        };
+        if links.clone().any(some_late) || scenario.cases.iter().flat_map(|case| &case.workloads).any(spread) {
             return false;
         }
         let mut directions = links.flat_map(|link| [&link.config.forward, &link.config.back]);

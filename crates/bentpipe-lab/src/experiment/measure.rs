@@ -11,6 +11,7 @@
 //! | `bulk`, `ftp` | `model_goodput` | what Kruse's model says of the same transfer, where it applies: for `ftp` without set-up, to stand beside `data_goodput` |
 //! | `tcp` | `retransmitted` | bytes sent more than once ÷ all data bytes, all connections |
 //! | `tcp` | `full_window_after` | from a connection's first data until its congestion window holds the whole window that its receiver offers; the longest |
+//! | `tcp` | `round_trip` | the smoothed round trip at the end that sent most, the median of the samples with data under way |
 //! | `LINK forward`, `LINK return` | `dropped`, `damaged` | packets that the queue refused, or with bit errors, ÷ offered or sent |
 //! | the same | `lost` | packets lost as a whole ÷ sent or lost in the sender |
 //! | the same | `queue_bytes_max`, `link_bytes` | as in the record |
@@ -26,7 +27,7 @@ use bentpipe_apps::Direction;
 use bentpipe_apps::bulk::Amount;
 use bentpipe_link::stack::TcpConfig;
 use bentpipe_link::units::DataSize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// (workload, measurement) → (unit, value).
 pub type Measured = BTreeMap<(String, String), (String, f64)>;
@@ -102,6 +103,9 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
     if let Some(longest) = times.reduce(f64::max) {
         put("tcp", "full_window_after", "s", longest);
     }
+    if let Some(round_trip) = round_trip(&record.tcp_samples, &record.flows) {
+        put("tcp", "round_trip", "s", round_trip);
+    }
     for link in &record.links {
         for (direction, side) in link.directions.iter().zip(["forward", "return"]) {
             let place = format!("{} {side}", link.name);
@@ -175,6 +179,18 @@ fn full_window_after(samples: &TcpFlowSamples, flows: &[FlowRecord]) -> Option<f
     let under_way = samples.series.iter().find(|series| series.name == "unacked")?;
     let (start, _) = under_way.points.iter().find(|(_, segments)| *segments > 0.0)?;
     cwnd.points.iter().find(|(_, segments)| *segments >= full).map(|(at, _)| at - start)
+}
+
+/// The median of the smoothed round trip at the end that sent most, over the samples with data under way.
+fn round_trip(samples: &[TcpFlowSamples], flows: &[FlowRecord]) -> Option<f64> {
+    let most = flows.iter().reduce(|most, flow| if flow.data_bytes > most.data_bytes { flow } else { most })?;
+    let own = samples.iter().find(|samples| samples.host == most.host && samples.flow == most.flow)?;
+    let points = |name: &str| own.series.iter().find(|series| series.name == name).map(|series| series.points.iter());
+    let under_way: BTreeSet<u64> = points("unacked")?.filter(|(_, n)| *n > 0.0).map(|(at, _)| at.to_bits()).collect();
+    let mut trips: Vec<f64> =
+        points("srtt")?.filter(|(at, _)| under_way.contains(&at.to_bits())).map(|(_, trip)| *trip).collect();
+    trips.sort_by(f64::total_cmp);
+    trips.get(trips.len() / 2).copied()
 }
 
 /// Kruse's model of the transfer over the case's one link.

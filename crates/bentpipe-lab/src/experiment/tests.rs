@@ -2,11 +2,13 @@ use super::engine::{Outcome, PointRuns};
 use super::grid::{self, same_value};
 use super::judge::{CONFIDENCE, Row, Verdict, rows};
 use super::load::Experiment;
-use super::measure::Measured;
+use super::measure::{Measured, measure};
 use super::published::{Published, Trend};
 use crate::scenario::Scenario;
+use crate::simulated::{self, SimulatedOptions};
 use crate::sweep::statistics::{Estimate, estimate};
 use proptest::prelude::*;
+use std::sync::atomic::AtomicBool;
 
 const SCENARIO: &str = r#"
 title = "T"
@@ -117,16 +119,22 @@ fn each_rule_can_be_kept_and_broken() {
 }
 
 #[test]
-fn a_remedy_without_figures_has_a_dash_and_a_ratio_of_one_point_with_itself_is_that_point() {
+fn a_remedys_ratio_is_of_both_parts_or_names_its_divisor() {
     // (1 MB) and (2 MB) of the modern host are points 4 and 5.
-    let all: &[&[f64]] = &[&[100.0], &[1.0], &[50.0], &[1.0], &[300.0], &[100.0]];
+    let all: &[&[f64]] = &[&[100.0], &[2.0], &[50.0], &[1.0], &[300.0], &[100.0]];
+    let remedy = |check: &str| judged(check, all).remedies[0].1.replace('\u{a0}', " ");
+    assert_eq!(remedy("value = '100 bit/s'\ntolerance = '10 %'"), "300 bit/s");
+    // Both parts with the remedy.
+    assert_eq!(remedy("over = { at = { size = '2 MB' } }\nat_least = 1"), "3");
+    // The modern host does not follow the window: 300 ÷ 2 bit/s, with a window of 64 KiB as published.
+    assert_eq!(remedy("over = { at = { window = '64 KiB' } }\nat_least = 1"), "150 (÷ published)");
+    let along = "over = { at = { window = '64 KiB' } }\nalong = 'size'\nat_least = 0";
+    assert_eq!(remedy(along), "100 … 150 (÷ published)");
+    // No such case; and a claim about the remedy itself.
     let row = judged("value = '100 bit/s'\ntolerance = '10 %'", all);
-    assert_eq!(row.remedies[0].1.replace('\u{a0}', " "), "300 bit/s");
     assert_eq!(row.remedies[1], ("gateway pair".to_owned(), "–".to_owned()));
-    assert_eq!(judged("over = { at = { size = '2 MB' } }\nat_least = 1", all).remedies[0].1, "3");
-    // The modern host does not follow the window.
-    let row = judged("over = { at = { window = '64 KiB' } }\nat_least = 1", all);
-    assert_eq!(row.remedies[0].1.replace('\u{a0}', " "), "300 bit/s");
+    let own = "case = 'modern host'\nover = { case = 'published' }\nat_least = 1";
+    assert_eq!(judged(own, all).remedies[0].1, "–");
 }
 
 /// Ratios pair runs of the same number; where one side has another number of runs, both sides' intervals count.
@@ -216,6 +224,34 @@ fn a_peak_that_noise_could_move_does_not_hold() {
     // No value of the axis lies there, or every one does.
     assert_eq!(verdict([low, wide], "['1 MiB', '2 MiB']"), Verdict::Outside);
     assert_eq!(verdict([low, wide], "['1 KiB', '2 MiB']"), Verdict::TrendHolds);
+}
+
+/// 250 ms each way, 7.85 ms to send 1507 B and 0.24 ms an acknowledgement of 47 B; five segments of a window of 8 KiB queue
+/// behind each other at most.
+#[test]
+fn the_round_trip_is_that_of_the_sender() {
+    let text = "title = 'x'\n[links.sat]\nkind = 'acts-t1'\nbetween = ['hub', 'site']\n\
+        [hosts.site.tcp]\nreceive_window = '8 KiB'\nack_every = 1\n\
+        [[workloads]]\nname = 'file'\napp = 'bulk'\nclient = 'site'\nserver = 'hub'\nbytes = '100 kB'\n";
+    let scenario = Scenario::parse("s.toml", text, &[]).unwrap();
+    let record = simulated::run(&scenario, &SimulatedOptions::default(), &AtomicBool::new(false)).unwrap();
+    let measured = measure(&scenario.cases[0], &record.cases[0]);
+    let (unit, trip) = &measured[&("tcp".to_owned(), "round_trip".to_owned())];
+    assert!(unit == "s" && (0.508..0.508 + 4.0 * 0.007_85 + 1e-3).contains(trip), "{trip} {unit}");
+}
+
+/// What starts in the same instant is certain; what is spread is not, one alone aside.
+#[test]
+fn spread_starts_are_left_to_chance() {
+    let certain = |more: &str| {
+        let text = format!(
+            "title = 'x'\n[links.sat]\nkind = 'acts-t1'\nbetween = ['hub', 'site']\n[[workloads]]\nname = 'file'\n\
+             app = 'ftp'\nclient = 'site'\nserver = 'hub'\nbytes = '100 kB'\n{more}\n"
+        );
+        Experiment::is_certain(&Scenario::parse("s.toml", &text, &[]).unwrap())
+    };
+    assert!(certain("sessions = 4\ncopies = 2") && certain("spread = '1 s'"));
+    assert!(!certain("sessions = 4\nspread = '1 s'") && !certain("copies = 2\nspread = '1 s'"));
 }
 
 #[test]

@@ -223,7 +223,9 @@ impl Case {
                 if workloads.iter().any(|other| other.name == name) {
                     return Err(under(KeyProblem::new("name", format!("there is a workload {name:?} already"))));
                 }
-                workloads.push(Workload { name, ..workload.clone() });
+                // The first copy starts at `start`, so one alone has nothing to be spread.
+                let spread = if copy == 1 { Duration::ZERO } else { workload.spread };
+                workloads.push(Workload { name, spread, ..workload.clone() });
             }
         }
         let place = |i: usize| workloads_text_index(&text.workloads, i);

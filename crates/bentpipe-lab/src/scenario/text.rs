@@ -191,6 +191,7 @@ pub struct WorkloadText {
     pub repeat: Option<u32>,
     pub pause: Option<Duration>,
     pub copies: Option<u32>,
+    pub spread: Option<Duration>,
     #[serde(default)]
     pub background: bool,
     pub objective: Option<ObjectiveText>,

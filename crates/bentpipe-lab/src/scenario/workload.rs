@@ -29,6 +29,8 @@ pub struct Workload {
     pub server: Option<String>,
     /// When it starts.
     pub start: Duration,
+    /// It starts at a moment of its own within this time after `start`, drawn from the seed. Zero: at `start`.
+    pub spread: Duration,
     /// How often it runs, one run after the other.
     pub repeat: u32,
     /// Time between the runs.
@@ -193,6 +195,7 @@ impl Workload {
             client: text.client.clone(),
             server: text.server.clone(),
             start: text.start,
+            spread: text.spread.unwrap_or_default(),
             repeat,
             pause: text.pause.unwrap_or_default(),
             content: content(text.content.as_deref())?,
@@ -296,6 +299,7 @@ impl Program {
                     bytes: if split { whole.div_ceil(u64::from(sessions.max(1))) } else { whole },
                     files: text.files.unwrap_or(usual.files),
                     sessions,
+                    spread: text.spread.unwrap_or_default(),
                     port: text.port.unwrap_or(0),
                     timeout: text.timeout.unwrap_or(usual.timeout),
                     ..usual

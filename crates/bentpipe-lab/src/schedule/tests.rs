@@ -143,6 +143,25 @@ fn repeats_start_at_their_times() {
 }
 
 #[test]
+fn copies_start_apart_as_the_seed_says() {
+    let text = format!("{LINK}{PING}start = '5 s'\ncopies = 4\nspread = '2 s'\n");
+    let starts = |text: &str| -> Vec<f64> {
+        let mut told = run(text, &[lasts(9), lasts(9), lasts(9), lasts(9)], false).0;
+        told.sort_by(|a, b| a.0.cmp(&b.0));
+        told.iter().map(|told| told.1).collect()
+    };
+    let apart = starts(&text);
+    assert_eq!(apart[0], 5.0, "the first at its time");
+    assert!(apart[1..].iter().all(|start| (5.0..7.0).contains(start)), "{apart:?}");
+    assert!(apart[1] != apart[2] && apart[2] != apart[3] && apart[1] != 5.0, "{apart:?}");
+    assert_eq!(starts(&text), apart);
+    // One more shifts no other.
+    assert_eq!(starts(&text.replace("copies = 4", "copies = 3")), apart[..3]);
+    assert_eq!(starts(&text.replace("copies = 4\n", "")), [5.0], "one alone has nothing to be spread");
+    assert_eq!(starts(&text.replace("spread = '2 s'\n", "")), [5.0; 4]);
+}
+
+#[test]
 fn the_background_ends_with_the_others() {
     let text = format!("{LINK}{PING}background = true\n{UPLOAD}");
     // Ping, then the upload's server and client.
