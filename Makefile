@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN = target/release/bentpipe
 
-.PHONY: all build demo test bench bench-gateway bench-transfers parity results check man install clean setup-demo setup-test
+.PHONY: all build demo test test-gateway-long bench bench-gateway bench-transfers parity results check man install clean setup-demo setup-test
 
 all: build
 
@@ -28,6 +28,11 @@ bench:
 # 150 deaths. Takes about five minutes.
 bench-gateway:
 	$(CARGO) test --locked -p bentpipe --test gateway -- scale pushback --full
+
+# What takes minutes of the same tests: strangers' floods, a silent gateway (two minutes until an idle one is asked), rates declared
+# anew, a dial-up circuit. Takes about twelve minutes.
+test-gateway-long:
+	$(CARGO) test --locked -p bentpipe --test gateway -- strangers silence reload circuit --full
 
 # `bentpipe get` and `put` beside lftp, aria2 and curl, with real servers behind an emulated T1: docs/transfers.md. Takes about
 # 17 minutes.
