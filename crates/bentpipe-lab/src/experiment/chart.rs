@@ -47,7 +47,8 @@ fn chart(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec, id: String) -> Opti
                 })
                 .collect();
             let Some(mean) = estimate(&samples, super::judge::CONFIDENCE).map(|e| e.mean) else { continue };
-            let mut label = vec![point.case.clone()];
+            // Not to be confused with what was published.
+            let mut label = vec![format!("ours, {}", point.case)];
             label.extend(name.iter().cloned());
             if spec.measurements.len() > 1 {
                 label.push(write::name(measurement).to_lowercase());

@@ -4,10 +4,11 @@
 //! run and read back in a test.
 
 use super::hosts::{Atom, Side};
-use super::measure::{RECEIVE_BUFFER_USUAL, SEND_LIMIT_USUAL};
+use super::measure::{RECEIVE_BUFFER_RECENT, RECEIVE_BUFFER_USUAL, SEND_LIMIT_USUAL};
 use bentpipe_link::time::Duration;
 use bentpipe_link::units::DataSize;
 use serde::Serialize;
+use std::ops::RangeInclusive;
 use toml::Value;
 
 /// A line to type as root at one host.
@@ -99,18 +100,19 @@ fn form(atom: &Atom) -> Form {
     };
     let route = |key: &str, value: Option<String>| value.map_or(Form::None, |v| Form::Route(format!("{key} {v}")));
     let bytes = text.parse::<DataSize>().map(|size| size.bytes);
-    let buffer = |name, first: &str, usual: u64| match bytes {
+    // The largest of the usual limits is the least that is asked for: a command must not lower what a newer kernel has.
+    let buffer = |name, first: &str, usual: RangeInclusive<u64>| match bytes {
         _ if atom.is_open() => Form::Allowed,
-        Ok(bytes) if bytes.saturating_mul(BUFFER_PER_BYTE) <= usual => Form::Allowed,
+        Ok(bytes) if bytes.saturating_mul(BUFFER_PER_BYTE) <= *usual.start() => Form::Allowed,
         Ok(bytes) => {
-            let most = bytes.saturating_mul(BUFFER_PER_BYTE).next_multiple_of(1 << 20).min(i32::MAX as u64);
-            Form::Sysctl(name, format!("{first} {most}"))
+            let most = bytes.saturating_mul(BUFFER_PER_BYTE).next_multiple_of(1 << 20);
+            Form::Sysctl(name, format!("{first} {}", most.clamp(*usual.end(), i32::MAX as u64)))
         }
         Err(_) => Form::None,
     };
     match atom.key {
-        "receive_window" => buffer("net.ipv4.tcp_rmem", RECEIVE_BUFFER, RECEIVE_BUFFER_USUAL),
-        "send_buffer" => buffer("net.ipv4.tcp_wmem", SEND_BUFFER, SEND_LIMIT_USUAL),
+        "receive_window" => buffer("net.ipv4.tcp_rmem", RECEIVE_BUFFER, RECEIVE_BUFFER_USUAL..=RECEIVE_BUFFER_RECENT),
+        "send_buffer" => buffer("net.ipv4.tcp_wmem", SEND_BUFFER, SEND_LIMIT_USUAL..=SEND_LIMIT_USUAL),
         "window_scaling" => switch("net.ipv4.tcp_window_scaling"),
         "sack" => switch("net.ipv4.tcp_sack"),
         "timestamps" => switch("net.ipv4.tcp_timestamps"),
@@ -170,6 +172,9 @@ mod tests {
             Atom::new(Side::Hub, "delayed_ack", "500 ms"),
         ];
         assert_eq!(commands(&atoms), []);
+        // Above what kernels before 6.16 allow, below what later ones do.
+        let lines = commands(&[Atom::size(Side::Terminal, "receive_window", 8 << 20)]);
+        assert_eq!(lines[0].text, "sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432'");
         let small = Atom::size(Side::Terminal, "receive_window", 65_536);
         assert!(is_allowed_anyway(&small) && commands(&[small]).is_empty());
     }

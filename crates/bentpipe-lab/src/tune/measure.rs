@@ -55,8 +55,10 @@ const FAILED_FACTOR: f64 = 100.0;
 
 /// Linux's usual upper limit of a send buffer (tcp_wmem), which a connection keeps in flight.
 pub const SEND_LIMIT_USUAL: u64 = 4 << 20;
-/// Linux's usual upper limit of a receive buffer (tcp_rmem; 32 MiB since 6.16).
+/// Linux's usual upper limit of a receive buffer (tcp_rmem) before 6.16.
 pub const RECEIVE_BUFFER_USUAL: u64 = 6 << 20;
+/// And since then.
+pub const RECEIVE_BUFFER_RECENT: u64 = 32 << 20;
 /// The window that such a buffer allows: a segment of 1448 bytes takes 2304 bytes of it.
 pub const RECEIVE_LIMIT_USUAL: u64 = RECEIVE_BUFFER_USUAL / 256 * 160;
 
