@@ -156,11 +156,15 @@ pub fn summary(tables: &[Table]) -> String {
 pub fn section(table: &Table) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "### {}\n\n<!-- {} {} -->\n", table.title, table.id, table.inputs);
-    let certain = if table.certain { "nothing is left to chance" } else { "means with 95 % intervals (runs)" };
+    let how = match (table.mode, table.certain) {
+        ("live", _) => "live, one run of each point".to_owned(),
+        (_, true) => format!("virtual time, seed {}, nothing is left to chance", table.seed),
+        (_, false) => format!("virtual time, seed {}, means with 95 % intervals (runs)", table.seed),
+    };
     let _ = writeln!(
         out,
-        "[`experiments/{0}`](../experiments/{0}/README.md), {1}, {2}; virtual time, seed {3}, {certain}.\n",
-        table.id, table.paper, table.figure, table.seed
+        "[`experiments/{0}`](../experiments/{0}/README.md), {1}, {2}; {how}.\n",
+        table.id, table.paper, table.figure
     );
     let head = headings(table);
     let _ = writeln!(out, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
@@ -172,10 +176,15 @@ pub fn section(table: &Table) -> String {
     out
 }
 
-/// docs/results.md as a whole.
+/// All sections; of all experiments in virtual time, docs/results.md.
 #[must_use]
 pub fn markdown(tables: &[Table]) -> String {
-    let mut out = format!("{MARKDOWN_HEAD}\n{}\n\n", summary(tables));
+    let (made, how) = match tables.iter().any(|table| table.mode == "live") {
+        true => ("", "live"),
+        false => (MADE, "in virtual time"),
+    };
+    let head = MARKDOWN_HEAD.replace("{how}", how);
+    let mut out = format!("# Results\n\n{made}{head}\n{}\n\n", summary(tables));
     let mut papers: Vec<&str> = tables.iter().map(|table| table.paper.as_str()).collect();
     papers.dedup();
     for paper in papers {
@@ -187,11 +196,12 @@ pub fn markdown(tables: &[Table]) -> String {
     format!("{}\n", out.trim_end())
 }
 
-const MARKDOWN_HEAD: &str = "# Results
-
+const MADE: &str = "\
 <!-- Made by `bentpipe experiments run all --markdown`; a test rejects a stale one. Not to be edited. -->
 
-What the five papers published and what the same cases measure here, in virtual time. [experiments.md](experiments.md) states the
+";
+const MARKDOWN_HEAD: &str = "\
+What the five papers published and what the same cases measure here, {how}. [experiments.md](experiments.md) states the
 rules behind the verdicts; each experiment's README says what was assumed, and what we believe where ours differs. The last columns
 show what the authors could have had: the same case with today's stack at both ends, and with a gateway pair on the link (a dash: not
 measured). Beside a ratio (÷) they show a ratio: both of its parts are with the remedy. *(÷ published)* behind it: the remedy makes no

@@ -4,6 +4,7 @@ use super::judge::{CONFIDENCE, Row, Verdict, rows};
 use super::load::Experiment;
 use super::measure::{Measured, measure};
 use super::published::{Published, Trend};
+use super::table::{Table, markdown};
 use crate::scenario::Scenario;
 use crate::simulated::{self, SimulatedOptions};
 use crate::sweep::statistics::{Estimate, estimate};
@@ -252,6 +253,30 @@ fn spread_starts_are_left_to_chance() {
     };
     assert!(certain("sessions = 4\ncopies = 2") && certain("spread = '1 s'"));
     assert!(!certain("sessions = 4\nspread = '1 s'") && !certain("copies = 2\nspread = '1 s'"));
+}
+
+#[test]
+fn a_live_page_does_not_claim_virtual_time() {
+    let page = |mode| {
+        let table = Table {
+            id: "t".to_owned(),
+            title: "T".to_owned(),
+            paper: "P".to_owned(),
+            citation: String::new(),
+            figure: "Figure 1".to_owned(),
+            mode,
+            certain: true,
+            seed: 7,
+            inputs: String::new(),
+            rows: Vec::new(),
+        };
+        markdown(&[table])
+    };
+    assert!(page("virtual").contains("in virtual time.") && page("virtual").contains("Not to be edited"));
+    let live = page("live");
+    assert!(
+        live.contains("Figure 1; live, one run") && !live.contains("virtual") && !live.contains("Not to be edited")
+    );
 }
 
 #[test]
