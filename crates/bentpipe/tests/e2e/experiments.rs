@@ -120,6 +120,23 @@ fn the_table_outlives_the_reports() {
     assert!(!ended.stdout.contains("report.html"), "nothing half-written: {}", ended.stdout);
 }
 
+#[test]
+fn an_experiment_runs_over_real_packets() {
+    for user in users() {
+        let place = Place::alone(user);
+        write(&place, "at_most = '1 min'");
+        let run = ["experiments", "--folder", "e", "run", "one", "--live", "--json", "--out", "out"];
+        let ended = place.bentpipe(&run).ends().expect(0);
+        let tables: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(tables[0]["mode"], "live");
+        // A run that was late three times is not used.
+        let row = &tables[0]["rows"][0];
+        let was_late = [&ended.stdout, &ended.stderr].iter().any(|text| text.contains("the run is invalid"));
+        assert!(row["verdict"] == "within" || was_late, "{row} {}", ended.stderr);
+        assert!(place.read("out/one/report.html").contains("--live"));
+    }
+}
+
 /// Two channels that are called up as the load asks for them: the same calls and much the same transfer in both worlds.
 #[test]
 fn channels_are_called_up_live_as_in_virtual_time() {
