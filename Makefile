@@ -30,7 +30,7 @@ bench-gateway:
 	$(CARGO) test --locked -p bentpipe --test gateway -- scale pushback --full
 
 # What takes minutes of the same tests: strangers' floods, a silent gateway (two minutes until an idle one is asked), rates declared
-# anew, a dial-up circuit. Takes about twelve minutes.
+# anew, a dial-up circuit. Takes about seven minutes.
 test-gateway-long:
 	$(CARGO) test --locked -p bentpipe --test gateway -- strangers silence reload circuit --full
 
