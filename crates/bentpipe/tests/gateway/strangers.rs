@@ -209,10 +209,8 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     let (back, _) = while_flooded(&row, flood, || {
         std::thread::sleep(Duration::from_secs(1));
         terminal.kill();
-        let begun = Instant::now();
-        terminal = row.daemon(1, "terminal");
-        terminal.wait_for_within("connected to the other gateway", KNOWN_WITHIN);
-        let time = begun.elapsed();
+        let time;
+        (terminal, time) = meets(&row, KNOWN_WITHIN);
         download(&row, 142, bytes / 10);
         time
     });
@@ -227,10 +225,8 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     hub = row.daemon(2, "hub");
     let (first, _) = while_flooded(&row, flood, || {
         std::thread::sleep(Duration::from_secs(1));
-        let begun = Instant::now();
-        terminal = row.daemon(1, "terminal");
-        terminal.wait_for_within("connected to the other gateway", UNKNOWN_WITHIN);
-        let time = begun.elapsed();
+        let time;
+        (terminal, time) = meets(&row, UNKNOWN_WITHIN);
         download(&row, 143, bytes / 10);
         time
     });
@@ -241,10 +237,8 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     let mut hub = row.daemon(2, "hub");
     let (first, calls) = while_called(&row, hub_key(&row), || {
         std::thread::sleep(Duration::from_secs(1));
-        let begun = Instant::now();
-        terminal = row.daemon(1, "terminal");
-        terminal.wait_for_within("connected to the other gateway", UNKNOWN_WITHIN);
-        let time = begun.elapsed();
+        let time;
+        (terminal, time) = meets(&row, UNKNOWN_WITHIN);
         download(&row, 144, bytes / 10);
         time
     });
@@ -252,6 +246,14 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
         "{forward}: the first terminal is connected after {first:.1?} while {CALLERS} call at a time, {calls} calls in all"
     );
     nothing_is_left(&row, &mut hub);
+}
+
+/// Starts a terminal; how long it takes until it is connected.
+fn meets(row: &Row, within: Duration) -> (Daemon, Duration) {
+    let begun = Instant::now();
+    let mut terminal = row.daemon(1, "terminal");
+    terminal.wait_for_within("connected to the other gateway", within);
+    (terminal, begun.elapsed())
 }
 
 /// What strangers had begun is forgotten: handshakes end after ten seconds and some packets' time.
