@@ -1,7 +1,7 @@
 //! A server's listening socket.
 
-use bentpipe_link::socket::{SocketId, Sockets};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::socket::{SocketId, Sockets};
+use bentpipe_net::time::{Duration, Instant};
 
 /// Listens from its first use on and hands out connections.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use crate::progress::{Arrivals, check_port, check_sample_every, check_timeout};
 use crate::report::{self, App, Receiver, Report, STARTED_AT, Status};
 use crate::stream::{Turn, discard, receive_range, send_range};
 use crate::{Direction, SpecError};
-use bentpipe_link::socket::{Connection, Program, SocketError, SocketId, Sockets};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::socket::{Connection, Program, SocketError, SocketId, Sockets};
+use bentpipe_net::time::{Duration, Instant};
 use std::net::{IpAddr, SocketAddr};
 
 /// How much to transfer.

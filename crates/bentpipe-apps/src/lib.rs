@@ -1,7 +1,7 @@
 //! Workloads as pure state machines over streams and datagrams.
 //!
 //! Each workload has a spec that makes its two sides, a client and a server [`App`], and that combines what both saw
-//! into the one [`Report`]. They are written against [`bentpipe_link::socket::Sockets`] only: no clock, no socket, no
+//! into the one [`Report`]. They are written against [`bentpipe_net::socket::Sockets`] only: no clock, no socket, no
 //! thread and no random source is in this crate, so the same code runs in virtual time and over kernel sockets.
 //!
 //! | module | workload | as |
@@ -14,7 +14,7 @@
 //!
 //! # Contract with the driver
 //!
-//! That of [`bentpipe_link::socket::Program`], and:
+//! That of [`bentpipe_net::socket::Program`], and:
 //!
 //! - Both sides are made with the same seed: it names the pattern that data is made of and verified against.
 //! - The client decides when a workload is over. The driver polls the server for as long as the client is not done and

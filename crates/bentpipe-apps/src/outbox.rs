@@ -1,6 +1,6 @@
 //! Bytes that wait for room in a socket: commands, replies, headers.
 
-use bentpipe_link::socket::{SocketError, SocketId, Sockets};
+use bentpipe_net::socket::{SocketError, SocketId, Sockets};
 
 /// A queue of bytes for one connection. Its owner stops producing while it is long.
 #[derive(Debug, Default)]

@@ -16,8 +16,8 @@
 use crate::SpecError;
 use crate::progress::check_timeout;
 use crate::report::{App, Report, Series, Status};
-use bentpipe_link::socket::{Program, SocketError, SocketId, Sockets, count_wrong, fill_pattern};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::socket::{Program, SocketError, SocketId, Sockets, count_wrong, fill_pattern};
+use bentpipe_net::time::{Duration, Instant};
 use std::net::IpAddr;
 
 /// How to ping.

@@ -2,7 +2,7 @@
 
 use crate::SpecError;
 use crate::report::{FIRST_BYTE_AT, LAST_BYTE_AT, Report, Series};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 
 /// Data bytes as their receiver saw them.
 ///

@@ -4,8 +4,8 @@
 //! as measurements whose names end in `_at` (seconds since the run's start); `combine` turns them into spans and drops
 //! them.
 
-use bentpipe_link::socket::Program;
-use bentpipe_link::time::Instant;
+use bentpipe_net::socket::Program;
+use bentpipe_net::time::Instant;
 
 /// Where a workload, or one side of it, stands.
 #[derive(Clone, PartialEq, Eq, Debug)]

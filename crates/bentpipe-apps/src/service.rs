@@ -13,8 +13,8 @@ use crate::ftp::FtpServer;
 use crate::page::{self, HttpServer};
 use crate::report::{App, Report, Status};
 use crate::stream::{Turn, discard, send_range};
-use bentpipe_link::socket::{Program, SocketId, Sockets};
-use bentpipe_link::time::Instant;
+use bentpipe_net::socket::{Program, SocketId, Sockets};
+use bentpipe_net::time::Instant;
 
 /// An HTTP server for browsers, curl and wget.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! Moving data over one connection until it would block, for a bounded turn.
 
 use crate::progress::Arrivals;
-use bentpipe_link::socket::{Received, ReceivedPattern, SocketError, SocketId, Sockets};
-use bentpipe_link::time::Instant;
+use bentpipe_net::socket::{Received, ReceivedPattern, SocketError, SocketId, Sockets};
+use bentpipe_net::time::Instant;
 
 /// How a turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@ mod support;
 use bentpipe_apps::Direction::{self, Download, Upload};
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::{Report, Status};
-use bentpipe_link::time::Duration;
+use bentpipe_net::time::Duration;
 use support::{CLIENT, FaultKind, SEED, SERVER, World, address, at_ms};
 
 fn bytes(direction: Direction, bytes: u64) -> BulkSpec {

@@ -5,7 +5,7 @@ mod support;
 use bentpipe_apps::page::{HttpVersion, PageSpec};
 use bentpipe_apps::service::HttpService;
 use bentpipe_apps::{Report, Status};
-use bentpipe_link::socket::count_wrong;
+use bentpipe_net::socket::count_wrong;
 use proptest::prelude::*;
 use support::script::{Act, Heard, Script, say, text};
 use support::{CLIENT, FaultKind, SEED, SERVER, World, address, at_ms};

@@ -4,7 +4,7 @@ mod support;
 
 use bentpipe_apps::ping::PingSpec;
 use bentpipe_apps::{Report, Status};
-use bentpipe_link::time::Duration;
+use bentpipe_net::time::Duration;
 use support::{CLIENT, EchoFate, SEED, SERVER, World, address, at_ms};
 
 fn run(spec: &PingSpec, fate: Option<EchoFate>) -> Report {

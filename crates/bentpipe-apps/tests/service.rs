@@ -4,7 +4,7 @@ mod support;
 
 use bentpipe_apps::Status;
 use bentpipe_apps::service::{FtpService, HttpService, SinkService, SourceService};
-use bentpipe_link::socket::count_wrong;
+use bentpipe_net::socket::count_wrong;
 use support::script::{Act, Script, say};
 use support::{CLIENT, SEED, SERVER, World, address, at_ms};
 

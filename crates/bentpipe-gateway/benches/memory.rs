@@ -11,7 +11,7 @@ mod site;
 #[path = "../tests/relay/world.rs"]
 mod world;
 
-use bentpipe_link::units::DataSize;
+use bentpipe_net::units::DataSize;
 use world::{FAR, NEAR, World, noise, text};
 
 /// Resident memory of this process (proc(5), `statm`: pages), in bytes.

@@ -242,7 +242,7 @@ fn new_unpacker() -> Option<DCtx<'static>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_link::socket::fill_pattern;
+    use bentpipe_net::socket::fill_pattern;
     use proptest::prelude::*;
 
     fn text(bytes: usize) -> Vec<u8> {

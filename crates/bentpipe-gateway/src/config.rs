@@ -2,8 +2,8 @@
 
 use crate::satellite::{SatelliteConfig, Side};
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::DataSize;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::DataSize;
 
 /// When a client's connection request is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -173,7 +173,7 @@ impl SatelliteConfig {
         let (rate, _) = sending.rate.at(Instant::ZERO);
         SatelliteConfig {
             side,
-            rate: Some(bentpipe_link::units::BitRate::from_bps(rate.bps.saturating_mul(sending.channels as u64))),
+            rate: Some(bentpipe_net::units::BitRate::from_bps(rate.bps.saturating_mul(sending.channels as u64))),
             framing: sending.framing,
             round_trip: link.round_trip(),
             mtu: link.mtu,

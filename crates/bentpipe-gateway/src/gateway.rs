@@ -8,11 +8,11 @@ use crate::relay::class::Policy;
 use crate::relay::connection::{Connection, Reach};
 use crate::relay::{Shared, Site};
 use crate::satellite::{Event, Loss, Satellite, StreamId};
-use bentpipe_link::capture::{Bypassed, Refusal};
-use bentpipe_link::packet::Packet;
-use bentpipe_link::socket::{Program, SocketError, SocketId, Sockets};
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::capture::{Bypassed, Refusal};
+use bentpipe_net::packet::Packet;
+use bentpipe_net::socket::{Program, SocketError, SocketId, Sockets};
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -36,7 +36,7 @@ const ROUNDS: usize = 64;
 const DATAGRAM_MAX: usize = 65_535;
 
 /// The gateway of one site: a program over the site's [`Sockets`], which must offer
-/// [`Capture`](bentpipe_link::capture::Capture).
+/// [`Capture`](bentpipe_net::capture::Capture).
 pub struct Gateway {
     satellite: Box<dyn Satellite>,
     shared: Shared,

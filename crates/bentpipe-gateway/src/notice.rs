@@ -1,7 +1,7 @@
 //! What an operator wants in the log: events of a gateway, for whoever drives it to write down.
 
 use crate::satellite::Loss;
-use bentpipe_link::units::BitRate;
+use bentpipe_net::units::BitRate;
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -103,7 +103,7 @@ pub enum Notice {
         /// Its port.
         port: u16,
         /// Why.
-        why: bentpipe_link::socket::SocketError,
+        why: bentpipe_net::socket::SocketError,
     },
     /// This site gives a gateway nothing to capture with, so it cannot work here.
     NoCapture,

@@ -7,7 +7,7 @@ mod support;
 use bentpipe_gateway::satellite::Satellite;
 use bentpipe_gateway::satellite::keys::{PairKeys, PrivateKey};
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
-use bentpipe_link::time::Instant;
+use bentpipe_net::time::Instant;
 use rustls::quic::Version;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::SocketAddr;

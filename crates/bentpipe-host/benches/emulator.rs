@@ -9,9 +9,9 @@ use bentpipe_host::namespace::{Namespace, Privilege, acquire_privilege, write_sy
 use bentpipe_host::netlink::{Netlink, Route};
 use bentpipe_host::port::switch_offloads_off;
 use bentpipe_link::catalogue::LinkFile;
-use bentpipe_link::stack::TcpConfig;
-use bentpipe_link::time::Duration;
-use bentpipe_link::topology::LinkSpec;
+use bentpipe_net::stack::TcpConfig;
+use bentpipe_net::time::Duration;
+use bentpipe_net::topology::LinkSpec;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;

@@ -1,6 +1,6 @@
 //! The wall clock behind model time.
 
-use bentpipe_link::time::Instant;
+use bentpipe_net::time::Instant;
 
 /// Model time that runs with the wall clock from the moment it was made.
 #[derive(Clone, Copy, Debug)]

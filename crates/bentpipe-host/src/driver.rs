@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::namespace::Namespace;
 use crate::sockets::{ProgramSockets, SocketsView};
 use bentpipe_apps::report::{App, Report};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, epoll};
 use std::collections::BTreeMap;
 use std::io;

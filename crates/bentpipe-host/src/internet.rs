@@ -16,7 +16,7 @@ use crate::netlink::{MAIN_TABLE, Netlink, Route, Rule};
 use crate::sites::interface_mtu;
 use crate::spawn::{CommandSpec, Output};
 use crate::tcp_stack::route_metrics;
-use bentpipe_link::topology::{Plan, network};
+use bentpipe_net::topology::{Plan, network};
 use netlink_packet_route::route::RouteMetric;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;

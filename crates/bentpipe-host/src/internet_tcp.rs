@@ -8,7 +8,7 @@ use crate::emulation::Emulation;
 use crate::internet::InternetError;
 use crate::sockets::bytes_unacknowledged;
 use crate::spawn::{CommandSpec, Output};
-use bentpipe_link::topology::{SEGMENT_PREFIX, network};
+use bentpipe_net::topology::{SEGMENT_PREFIX, network};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -1,6 +1,6 @@
 //! How late packets leave: wall time minus model time. A run that was late says so instead of being quietly wrong.
 
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 /// Lateness of every packet of a run.

@@ -1,8 +1,8 @@
-//! Captures in [`pcapng`](bentpipe_link::pcapng): one interface a port.
+//! Captures in [`pcapng`](bentpipe_net::pcapng): one interface a port.
 //!
 //! The pump only copies into a buffer made beforehand; a thread writes it to the file. What does not fit is counted.
 
-use bentpipe_link::pcapng::{LinkType, Passing, enhanced_packet, interface_description, section_header};
+use bentpipe_net::pcapng::{LinkType, Passing, enhanced_packet, interface_description, section_header};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -4,8 +4,8 @@ use crate::namespace::{Namespace, NamespaceError, write_sysctl};
 use crate::netlink::{Netlink, Route};
 use crate::port::switch_offloads_off;
 use crate::tcp_stack::{self, HeldSetting};
-use bentpipe_link::stack::TcpConfig;
-use bentpipe_link::topology::{InterfacePlan, Plan, Role, SEGMENT_PREFIX, SitePlan, network};
+use bentpipe_net::stack::TcpConfig;
+use bentpipe_net::topology::{InterfacePlan, Plan, Role, SEGMENT_PREFIX, SitePlan, network};
 use std::collections::BTreeMap;
 use std::io;
 

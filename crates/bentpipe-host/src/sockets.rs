@@ -1,13 +1,13 @@
-//! Kernel sockets as programs see them: [`bentpipe_link::socket::Sockets`] over non-blocking descriptors, watched by an
+//! Kernel sockets as programs see them: [`bentpipe_net::socket::Sockets`] over non-blocking descriptors, watched by an
 //! edge-triggered epoll.
 
 use crate::clock::Clock;
 use crate::gateway::site::CaptureSite;
-use bentpipe_link::capture::Capture;
-use bentpipe_link::socket::{
+use bentpipe_net::capture::Capture;
+use bentpipe_net::socket::{
     Connection, Received, ReceivedPattern, SocketError, SocketId, Sockets, count_wrong, fill_pattern,
 };
-use bentpipe_link::time::Instant;
+use bentpipe_net::time::Instant;
 use rustix::event::epoll;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::collections::BTreeMap;

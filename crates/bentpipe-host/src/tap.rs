@@ -6,8 +6,8 @@
 //! has more in flight than the lower of the two.
 
 use crate::headers::{TcpView, flag, set_window, set_window_scale, syn_options, tcp};
-use bentpipe_link::flow::FlowFacts;
-use bentpipe_link::time::Instant;
+use bentpipe_net::flow::FlowFacts;
+use bentpipe_net::time::Instant;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 

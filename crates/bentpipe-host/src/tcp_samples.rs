@@ -11,7 +11,7 @@
 
 use crate::clock::Clock;
 use crate::namespace::Namespace;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload};
 use netlink_packet_sock_diag::inet::nlas::Nla;
 use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags};

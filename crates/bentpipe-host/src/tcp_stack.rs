@@ -3,8 +3,8 @@
 
 use crate::namespace::{read_sysctl, write_sysctl};
 use crate::tap::WindowLimits;
-use bentpipe_link::problem::KeyProblem;
-use bentpipe_link::stack::{Recovery, RtoEstimator, TcpConfig};
+use bentpipe_net::problem::KeyProblem;
+use bentpipe_net::stack::{Recovery, RtoEstimator, TcpConfig};
 use netlink_packet_route::route::RouteMetric;
 use std::io;
 use std::ops::RangeInclusive;

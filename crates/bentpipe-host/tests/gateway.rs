@@ -8,9 +8,9 @@ use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::lend;
 use bentpipe_host::gateway::{CaptureOptions, GatewayDriver};
 use bentpipe_host::namespace::{Namespace, acquire_privilege, write_sysctl};
-use bentpipe_link::capture::{Bypassed, Refusal, Request};
-use bentpipe_link::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
-use bentpipe_link::time::Instant;
+use bentpipe_net::capture::{Bypassed, Refusal, Request};
+use bentpipe_net::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
+use bentpipe_net::time::Instant;
 use peers::{
     Ends, PATH, WAIT, a_reset_is_a_reset, add_veth, an_urgent_byte_arrives, class_of_syn, every_byte_both_ways, ip,
 };

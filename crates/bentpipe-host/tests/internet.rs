@@ -4,7 +4,7 @@ use bentpipe_host::emulation::{Emulation, Setup};
 use bentpipe_host::internet::{self, GATEWAY, Internet, InternetError, InternetOptions};
 use bentpipe_host::namespace::Privilege;
 use bentpipe_link::catalogue;
-use bentpipe_link::topology::LinkSpec;
+use bentpipe_net::topology::LinkSpec;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -4,7 +4,7 @@ use bentpipe_host::clock::Clock;
 use bentpipe_host::namespace::{Namespace, acquire_privilege, read_sysctl};
 use bentpipe_host::netlink::Netlink;
 use bentpipe_host::tcp_samples::TcpSampler;
-use bentpipe_link::time::Duration;
+use bentpipe_net::time::Duration;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;

@@ -8,8 +8,8 @@ use bentpipe_lab::scenario::workload::Program;
 use bentpipe_lab::scenario::{Case, Scenario};
 use bentpipe_lab::simulated::{self, SimulatedOptions};
 use bentpipe_link::config::LinkConfig;
-use bentpipe_link::packet::{Buffer, Packet};
-use bentpipe_link::time::Duration;
+use bentpipe_net::packet::{Buffer, Packet};
+use bentpipe_net::time::Duration;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 

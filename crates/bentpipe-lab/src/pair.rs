@@ -5,10 +5,10 @@ use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
 use bentpipe_gateway::Gateway;
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite, SetupError};
-use bentpipe_link::seed::Seed;
-use bentpipe_link::socket::{Program, Sockets};
-use bentpipe_link::time::Instant;
-use bentpipe_link::topology::Plan;
+use bentpipe_net::seed::Seed;
+use bentpipe_net::socket::{Program, Sockets};
+use bentpipe_net::time::Instant;
+use bentpipe_net::topology::Plan;
 
 /// The number of a gateway's site: the hub's (0) or the terminal's side (1).
 pub fn site(pair: &Pair, side: usize, plan: &Plan) -> usize {

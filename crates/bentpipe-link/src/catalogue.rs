@@ -1,7 +1,7 @@
 //! The catalogue: links by name, each value with its source. The files of `links/` are part of the program.
 
 use crate::config::{LinkConfig, lay_over};
-use crate::problem::{KeyProblem, Problem, syntax_problem};
+use bentpipe_net::problem::{KeyProblem, Problem, syntax_problem};
 use include_dir::{Dir, include_dir};
 use toml::{Table, Value};
 

@@ -5,9 +5,9 @@
 
 use crate::demand::{Asks, Demand, OnDemand};
 use crate::noise::RatioSchedule;
-use crate::seed::{Stream, unit};
-use crate::time::{Duration, Instant};
-use crate::units::BitErrorRatio;
+use bentpipe_net::seed::{Stream, unit};
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitErrorRatio;
 
 /// One stage of setting a circuit up.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 //! is dropped only when those that would be left stay below the target, so that it is not called again at once. RFC 2125
 //! leaves the rule to each implementation.
 
-use crate::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// Most looks that one average may be made of.

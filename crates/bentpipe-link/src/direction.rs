@@ -3,10 +3,10 @@
 use crate::express::{Express, Way};
 use crate::framing::Framing;
 use crate::medium::{Medium, MediumCounters};
-use crate::packet::Packet;
 use crate::queue::{Fifo, QueueLimit};
-use crate::time::Instant;
 use crate::transmitter::Transmitter;
+use bentpipe_net::packet::Packet;
+use bentpipe_net::time::Instant;
 
 /// Counters of the sending side. Every packet offered is dropped, sent, abandoned, waiting or being sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -341,10 +341,10 @@ mod tests {
     use crate::framing::{Ethernet, Ppp};
     use crate::medium::MediumConfig;
     use crate::noise::{NoiseProcess, RatioSchedule};
-    use crate::seed::Seed;
-    use crate::time::Duration;
     use crate::transmitter::RateSchedule;
-    use crate::units::{BitErrorRatio, BitRate};
+    use bentpipe_net::seed::Seed;
+    use bentpipe_net::time::Duration;
+    use bentpipe_net::units::{BitErrorRatio, BitRate};
     use proptest::prelude::*;
 
     /// A direction without errors, as it is made, and one that moves packets from part to part.

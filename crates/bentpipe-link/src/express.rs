@@ -8,11 +8,11 @@
 use crate::direction::SenderCounters;
 use crate::framing::Framing;
 use crate::medium::MediumCounters;
-use crate::packet::Packet;
 use crate::queue::QueueLimit;
-use crate::time::{Duration, Instant};
 use crate::transmitter::Airtime;
-use crate::units::BitRate;
+use bentpipe_net::packet::Packet;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 use std::collections::VecDeque;
 
 /// Such a direction.

@@ -1,6 +1,6 @@
 //! Framing: how many bits a packet becomes on the wire, and whether a check discards damaged ones.
 
-use crate::packet::Packet;
+use bentpipe_net::packet::Packet;
 
 /// What a packet is wrapped in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -202,7 +202,7 @@ fn escapes(line: &AsyncPpp, packet: &Packet) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::Buffer;
+    use bentpipe_net::packet::Buffer;
 
     fn packet(bytes: Vec<u8>) -> Packet {
         Packet::from_buffer(0, Buffer::from_vec(bytes))

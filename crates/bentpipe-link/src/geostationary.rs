@@ -1,6 +1,6 @@
 //! How long a signal takes over a geostationary satellite, from where it and the two earth stations are.
 
-use crate::time::Duration;
+use bentpipe_net::time::Duration;
 
 /// Speed of light in vacuum (SI).
 const LIGHT_KM_PER_S: f64 = 299_792.458;

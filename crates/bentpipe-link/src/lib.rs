@@ -5,32 +5,18 @@
 //! directions (and a [`circuit`], where the link must be set up, of as many calls as the [`demand`] asks for) into a
 //! [`node::Node`]. [`config`] reads a link from TOML, [`catalogue`] holds the named ones.
 
-pub mod capture;
 pub mod catalogue;
 pub mod circuit;
 pub mod config;
-pub mod content;
-pub mod datagram;
 pub mod demand;
 pub mod direction;
 mod express;
-pub mod flow;
 pub mod framing;
 pub mod geostationary;
 pub mod link;
 pub mod medium;
 pub mod node;
 pub mod noise;
-pub mod packet;
-pub mod pcapng;
-pub mod problem;
 pub mod queue;
-pub mod seed;
-pub mod socket;
-pub mod stack;
-pub mod time;
-pub mod topology;
 pub mod trace;
 pub mod transmitter;
-pub mod units;
-pub mod wire;

@@ -6,10 +6,10 @@ use crate::direction::Direction;
 use crate::medium::Medium;
 use crate::node::{Node, Port};
 use crate::noise::{NoiseProcess, RatioSchedule};
-use crate::packet::Packet;
-use crate::seed::Seed;
-use crate::time::Instant;
 use crate::transmitter::Transmitter;
+use bentpipe_net::packet::Packet;
+use bentpipe_net::seed::Seed;
+use bentpipe_net::time::Instant;
 
 /// A whole link. Port 0 is the hub, ports 1 and up the terminals; packets that enter at the hub reach every terminal.
 #[derive(Debug)]

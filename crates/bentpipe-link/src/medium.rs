@@ -1,9 +1,9 @@
 //! The medium: what happens between the transmitter's last bit and the receiver's.
 
 use crate::noise::NoiseProcess;
-use crate::packet::Packet;
-use crate::seed::{Stream, unit};
-use crate::time::{Duration, Instant};
+use bentpipe_net::packet::Packet;
+use bentpipe_net::seed::{Stream, unit};
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// Loss of whole packets as a share and a mean burst length (Gilbert 1960, with certain loss in the bad state).
@@ -267,8 +267,8 @@ impl Medium {
 mod tests {
     use super::*;
     use crate::noise::RatioSchedule;
-    use crate::seed::Seed;
-    use crate::units::BitErrorRatio;
+    use bentpipe_net::seed::Seed;
+    use bentpipe_net::units::BitErrorRatio;
 
     fn medium(config: MediumConfig, ratio: f64) -> Medium {
         let noise = RatioSchedule::Constant(BitErrorRatio::new(ratio).unwrap());
@@ -349,7 +349,7 @@ mod tests {
             m.carry(ms(i), ms(i + 1), 800, Packet::from_pattern(i, 0, 0, 100));
         }
         while let Some(packet) = m.deliver(ms(10_000)) {
-            if let crate::packet::Content::Pattern(pattern) = packet.content {
+            if let bentpipe_net::packet::Content::Pattern(pattern) = packet.content {
                 inverted += pattern.inverted.len() as u64;
             }
         }

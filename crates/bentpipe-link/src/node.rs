@@ -1,7 +1,7 @@
 //! The contract between passive nodes and the drivers that own the clock.
 
-use crate::packet::Packet;
-use crate::time::Instant;
+use bentpipe_net::packet::Packet;
+use bentpipe_net::time::Instant;
 
 /// One of a node's attachments, counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]

@@ -1,9 +1,9 @@
 //! Bit errors: independent ones with geometric gaps that run on across packet boundaries, at a ratio that may change
 //! with time.
 
-use crate::seed::{Stream, unit_open_zero};
-use crate::time::{Duration, Instant};
-use crate::units::BitErrorRatio;
+use bentpipe_net::seed::{Stream, unit_open_zero};
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitErrorRatio;
 use rand_distr::{Binomial, Distribution};
 
 /// A bit error ratio over time.
@@ -216,7 +216,7 @@ pub const WANDER_DOWNLINK: f64 = 5e-9;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seed::Seed;
+    use bentpipe_net::seed::Seed;
 
     fn ratio(r: f64) -> BitErrorRatio {
         BitErrorRatio::new(r).unwrap()

@@ -1,6 +1,6 @@
 //! Queue disciplines: what waits before the transmitter.
 
-use crate::packet::Packet;
+use bentpipe_net::packet::Packet;
 use std::collections::VecDeque;
 
 /// How much may wait. The packet being transmitted no longer counts.

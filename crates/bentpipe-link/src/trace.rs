@@ -5,9 +5,9 @@
 //! are spread evenly here: bin × 1500 B × 8 ÷ bin length, so that framing, queues and packets of any size work as on
 //! every other link.
 
-use crate::time::{Duration, Instant};
 use crate::transmitter::RateSchedule;
-use crate::units::BitRate;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 
 /// Bytes of one opportunity.
 const OPPORTUNITY_BYTES: u64 = 1500;

@@ -1,8 +1,8 @@
 //! Transmitters: how long framed bits take to leave.
 
-use crate::packet::Packet;
-use crate::time::{Duration, Instant};
-use crate::units::BitRate;
+use bentpipe_net::packet::Packet;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 
 /// A rate over time. Zero means that nothing is sent for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::App;
 use bentpipe_link::catalogue::LinkFile;
-use bentpipe_link::stack::TcpConfig;
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::topology::LinkSpec;
+use bentpipe_net::stack::TcpConfig;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::topology::LinkSpec;
 use bentpipe_sim::network::{Halt, Network, Setup};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

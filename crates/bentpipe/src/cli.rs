@@ -1,7 +1,7 @@
 //! The command line, defined once: help, man pages and completions come from here.
 
-use bentpipe_link::time::Duration;
-use bentpipe_link::units::DataSize;
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::DataSize;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -7,9 +7,9 @@ use crate::outbox::Outbox;
 use crate::progress::{Arrivals, Stall};
 use crate::report::{App, Report, STARTED_AT, Status};
 use crate::stream::{Turn, receive_range, send_range};
-use bentpipe_link::seed::{Seed, unit};
-use bentpipe_link::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::seed::{Seed, unit};
+use bentpipe_net::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
+use bentpipe_net::time::{Duration, Instant};
 use std::net::{IpAddr, SocketAddr};
 
 pub(super) struct FtpClient {

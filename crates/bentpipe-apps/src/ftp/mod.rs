@@ -24,7 +24,7 @@ pub(crate) use server::FtpServer;
 use crate::progress::{check_port, check_sample_every, check_timeout};
 use crate::report::{self, App, Receiver, Report, Status};
 use crate::{Direction, ServerLife, SpecError};
-use bentpipe_link::time::Duration;
+use bentpipe_net::time::Duration;
 use std::net::IpAddr;
 
 /// What to transfer.

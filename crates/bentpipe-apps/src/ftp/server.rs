@@ -7,8 +7,8 @@ use crate::acceptor::Acceptor;
 use crate::progress::Arrivals;
 use crate::report::{App, Report, Status};
 use crate::stream::Turn;
-use bentpipe_link::socket::{Program, SocketId, Sockets};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::socket::{Program, SocketId, Sockets};
+use bentpipe_net::time::{Duration, Instant};
 
 /// Serves files named after their size; see the module.
 pub(crate) struct FtpServer {

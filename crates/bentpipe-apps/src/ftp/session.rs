@@ -6,8 +6,8 @@ use crate::line::LineBuffer;
 use crate::outbox::Outbox;
 use crate::progress::{Arrivals, Stall};
 use crate::stream::{Turn, receive_range, send_range};
-use bentpipe_link::socket::{Received, SocketError, SocketId, Sockets};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::socket::{Received, SocketError, SocketId, Sockets};
+use bentpipe_net::time::{Duration, Instant};
 use std::net::IpAddr;
 
 pub(super) struct Session {

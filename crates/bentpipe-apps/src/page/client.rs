@@ -6,8 +6,8 @@ use crate::outbox::Outbox;
 use crate::progress::{Arrivals, Stall};
 use crate::report::{App, Report, STARTED_AT, Status};
 use crate::stream::{CALL_BYTES_MAX, SCRATCH_BYTES, TURN_BYTES_MAX, Turn};
-use bentpipe_link::socket::{Connection as State, Program, Received, ReceivedPattern, SocketId, Sockets, count_wrong};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::socket::{Connection as State, Program, Received, ReceivedPattern, SocketId, Sockets, count_wrong};
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 

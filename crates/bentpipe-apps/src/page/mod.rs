@@ -25,7 +25,7 @@ pub(crate) use server::HttpServer;
 use crate::progress::{check_port, check_sample_every, check_timeout};
 use crate::report::{self, App, Receiver, Report};
 use crate::{ServerLife, SpecError};
-use bentpipe_link::time::Duration;
+use bentpipe_net::time::Duration;
 use std::net::IpAddr;
 
 /// Which HTTP the client speaks.

@@ -8,8 +8,8 @@ use crate::outbox::Outbox;
 use crate::progress::Stall;
 use crate::report::{App, Report, Status};
 use crate::stream::{Turn, discard, send_range};
-use bentpipe_link::socket::{Program, Received, SocketError, SocketId, Sockets};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::socket::{Program, Received, SocketError, SocketId, Sockets};
+use bentpipe_net::time::{Duration, Instant};
 
 /// Answers with its page and with patterns; see the module.
 pub(crate) struct HttpServer {

@@ -7,10 +7,10 @@
 pub mod script;
 
 use bentpipe_apps::{App, Report, Status};
-use bentpipe_link::socket::{
+use bentpipe_net::socket::{
     Connection, Received, ReceivedPattern, SocketError, SocketId, Sockets, count_wrong, fill_pattern,
 };
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

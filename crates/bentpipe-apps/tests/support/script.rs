@@ -1,8 +1,8 @@
 //! A program that says what it is told to say: a real client's bytes, or a server that misbehaves.
 
 use bentpipe_apps::{App, Report, Status};
-use bentpipe_link::socket::{Connection, Program, Received, SocketId, Sockets};
-use bentpipe_link::time::Instant;
+use bentpipe_net::socket::{Connection, Program, Received, SocketId, Sockets};
+use bentpipe_net::time::Instant;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 

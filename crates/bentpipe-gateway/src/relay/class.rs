@@ -2,8 +2,8 @@
 
 use crate::config::Interactive;
 use crate::satellite::Class;
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 
 /// The policy of [`Interactive`], with the allowance worked out for the link.
 #[derive(Clone, Debug)]

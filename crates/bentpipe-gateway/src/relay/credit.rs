@@ -6,7 +6,7 @@
 //! cost their whole length, header included; all others are free.
 
 use super::frame::{Credit, Kind, Malformed, UNIT, take_header};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// What every direction may have on its way without being told: four frames, and a request of any usual length.

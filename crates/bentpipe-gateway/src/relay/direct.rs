@@ -2,7 +2,7 @@
 
 use super::frame::DATA_MAX;
 use super::{Site, Waiting};
-use bentpipe_link::socket::{Received, SocketError, SocketId};
+use bentpipe_net::socket::{Received, SocketError, SocketId};
 
 /// Both ways between a proxy's client and its server.
 #[derive(Debug)]

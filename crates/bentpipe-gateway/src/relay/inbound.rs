@@ -6,7 +6,7 @@ use super::outbound::Broken;
 use super::{Site, Waiting};
 use crate::compression::Unpacker;
 use crate::satellite::{Read, StreamId};
-use bentpipe_link::socket::SocketId;
+use bentpipe_net::socket::SocketId;
 
 /// Bytes to read at once before the opening is complete.
 const OPENING_READ: usize = 320;
@@ -448,6 +448,6 @@ fn settle(waiting: &mut Waiting, shared: &mut Vec<u8>) {
     *waiting = Waiting { bytes: rest, at: 0 };
 }
 
-fn broken(error: bentpipe_link::socket::SocketError) -> Fault {
+fn broken(error: bentpipe_net::socket::SocketError) -> Fault {
     Fault::Broken(Broken::Socket(error))
 }

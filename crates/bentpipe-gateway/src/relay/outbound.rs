@@ -6,7 +6,7 @@ use super::frame::{Credit, DATA_MAX, HEADER_MAX, HEADROOM, Kind, UNIT, put_heade
 use super::{Site, Waiting};
 use crate::compression::{Packed, Packer};
 use crate::satellite::{StreamError, StreamId};
-use bentpipe_link::socket::{Received, SocketError, SocketId};
+use bentpipe_net::socket::{Received, SocketError, SocketId};
 
 /// Least bytes to take from a socket at once, though the stream has less room: a packet's worth.
 const LEAST: usize = 1400;

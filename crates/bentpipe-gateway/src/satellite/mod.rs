@@ -6,8 +6,8 @@ pub mod keys;
 pub mod quic;
 
 use bentpipe_link::framing::Framing;
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::{BitRate, DataSize};
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::{BitRate, DataSize};
 use std::net::SocketAddr;
 
 /// Which of the pair a gateway is.

@@ -3,8 +3,8 @@
 use crate::world::{FAR, NEAR, World, noise};
 use bentpipe_gateway::satellite::Side;
 use bentpipe_gateway::{Compression, GatewayConfig};
-use bentpipe_link::socket::SocketId;
-use bentpipe_link::units::{BitRate, DataSize};
+use bentpipe_net::socket::SocketId;
+use bentpipe_net::units::{BitRate, DataSize};
 
 const MEMORY: u64 = 32 << 20;
 

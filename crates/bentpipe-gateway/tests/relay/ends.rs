@@ -4,8 +4,8 @@ use crate::site::{Fate, Server};
 use crate::world::{CLIENT, FAR, NEAR, TRAFFIC_CLASS, World, noise};
 use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::{Notice, Open, Outcome};
-use bentpipe_link::capture::Refusal;
-use bentpipe_link::socket::SocketError;
+use bentpipe_net::capture::Refusal;
+use bentpipe_net::socket::SocketError;
 
 #[test]
 fn a_client_is_answered_only_when_the_server_has_answered() {

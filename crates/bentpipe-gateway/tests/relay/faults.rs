@@ -4,10 +4,10 @@ use crate::site::{Fate, Server};
 use crate::world::{CLIENT, FAR, NEAR, SERVER, World, noise};
 use bentpipe_gateway::satellite::{Class, Loss, Statistics};
 use bentpipe_gateway::{Fail, Notice};
-use bentpipe_link::capture::Refusal;
-use bentpipe_link::socket::Program;
-use bentpipe_link::time::Instant;
-use bentpipe_link::units::BitRate;
+use bentpipe_net::capture::Refusal;
+use bentpipe_net::socket::Program;
+use bentpipe_net::time::Instant;
+use bentpipe_net::units::BitRate;
 use proptest::prelude::*;
 
 const POLICIES: [(Fail, Refusal); 2] = [(Fail::Open, Refusal::Bypassed), (Fail::Closed, Refusal::Refused)];

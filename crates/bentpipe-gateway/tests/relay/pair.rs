@@ -1,8 +1,8 @@
 //! A satellite side in memory: two ends joined by a delay, with windows, silence and loss on demand.
 
 use bentpipe_gateway::satellite::{Class, Event, Loss, Read, Satellite, Statistics, StreamError, StreamId};
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};

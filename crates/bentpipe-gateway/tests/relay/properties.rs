@@ -4,7 +4,7 @@ use crate::site::Server;
 use crate::world::{FAR, NEAR, World, noise, text};
 use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::{Compression, Open};
-use bentpipe_link::socket::SocketId;
+use bentpipe_net::socket::SocketId;
 use proptest::prelude::*;
 
 /// What one side of a connection does over its life.
@@ -57,7 +57,7 @@ struct Run {
     plan: Plan,
     data: [Vec<u8>; 2],
     sockets: Option<[SocketId; 2]>,
-    request: Option<bentpipe_link::capture::RequestId>,
+    request: Option<bentpipe_net::capture::RequestId>,
     sent: [usize; 2],
     got: [Vec<u8>; 2],
     finished: [bool; 2],

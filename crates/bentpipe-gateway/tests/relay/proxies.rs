@@ -4,7 +4,7 @@ use crate::site::Server;
 use crate::world::{FAR, NEAR, World, noise};
 use bentpipe_gateway::Fail;
 use bentpipe_gateway::satellite::Loss;
-use bentpipe_link::socket::{SocketError, SocketId};
+use bentpipe_net::socket::{SocketError, SocketId};
 
 fn world() -> World {
     failing(Fail::Open)

@@ -2,7 +2,7 @@
 
 use crate::world::{FAR, NEAR, World, noise, text};
 use bentpipe_gateway::Notice;
-use bentpipe_link::socket::Program;
+use bentpipe_net::socket::Program;
 
 #[test]
 fn a_pair_connects_relays_and_ends() {

@@ -1,8 +1,8 @@
 //! A site in memory: its connections have one end at the gateway and the other in the test's hands.
 
-use bentpipe_link::capture::{Bypassed, Capture, Named, Refusal, Request, RequestId};
-use bentpipe_link::socket::{Connection, Received, ReceivedPattern, SocketError, SocketId, Sockets};
-use bentpipe_link::time::Instant;
+use bentpipe_net::capture::{Bypassed, Capture, Named, Refusal, Request, RequestId};
+use bentpipe_net::socket::{Connection, Received, ReceivedPattern, SocketError, SocketId, Sockets};
+use bentpipe_net::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 

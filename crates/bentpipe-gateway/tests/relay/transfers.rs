@@ -4,8 +4,8 @@ use crate::world::{FAR, NEAR, World, noise, text};
 use bentpipe_gateway::config::Memory;
 use bentpipe_gateway::satellite::Class;
 use bentpipe_gateway::{Compression, Gateway};
-use bentpipe_link::socket::Program;
-use bentpipe_link::units::{BitRate, DataSize};
+use bentpipe_net::socket::Program;
+use bentpipe_net::units::{BitRate, DataSize};
 
 #[test]
 fn every_byte_arrives_both_ways_in_any_pieces() {
@@ -161,7 +161,7 @@ fn what_goes_past_is_measured_while_something_does() {
     for _ in 0..100 {
         world.sites[NEAR].past.packets += 10;
         world.sites[NEAR].past.bytes += 10_000;
-        world.sites[NEAR].changed.insert(bentpipe_link::socket::SocketId(u32::MAX));
+        world.sites[NEAR].changed.insert(bentpipe_net::socket::SocketId(u32::MAX));
         world.run_ms(10);
     }
     let seen = world.pair.look().beside.last().copied().unwrap();

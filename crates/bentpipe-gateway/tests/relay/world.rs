@@ -5,12 +5,12 @@ use crate::site::{Fate, Server, Site};
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::satellite::{SatelliteConfig, Side};
 use bentpipe_gateway::{Gateway, GatewayConfig, Memory};
-use bentpipe_link::capture::{Refusal, RequestId};
 use bentpipe_link::framing::Framing;
-use bentpipe_link::seed::{Seed, Stream, unit};
-use bentpipe_link::socket::{Program, SocketId, fill_pattern};
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::capture::{Refusal, RequestId};
+use bentpipe_net::seed::{Seed, Stream, unit};
+use bentpipe_net::socket::{Program, SocketId, fill_pattern};
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 

@@ -4,7 +4,7 @@ use super::GEO;
 use super::support::*;
 use bentpipe_gateway::satellite::quic::Crypto;
 use bentpipe_gateway::satellite::{Class, Event, Loss, Satellite};
-use bentpipe_link::time::Duration;
+use bentpipe_net::time::Duration;
 
 #[test]
 fn after_an_outage_of_thirty_seconds_data_flows_again_soon() {

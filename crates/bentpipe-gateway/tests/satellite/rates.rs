@@ -4,7 +4,7 @@ use super::GEO;
 use super::support::*;
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::satellite::{Class, Satellite};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::units::BitRate;
 
 fn declared(bps: Option<u64>) -> World {
     World::with(GEO, 1, Crypto::Model(7), |config| {

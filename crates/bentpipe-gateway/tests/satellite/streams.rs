@@ -98,7 +98,7 @@ fn a_slow_reader_holds_its_sender_back_and_nobody_else() {
     world.terminal().read_from = start + seconds(150.0);
     let slow = world.hub().open(start, Class::Bulk, 200_000_000);
     world.run(start + seconds(10.0), |_| false);
-    world.terminal().read_from = bentpipe_link::time::Instant::ZERO;
+    world.terminal().read_from = bentpipe_net::time::Instant::ZERO;
     let now = world.now;
     let quick = world.hub().open(now, Class::Bulk, 2_000_000);
     world.run(now + seconds(30.0), |world| {

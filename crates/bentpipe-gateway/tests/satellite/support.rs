@@ -8,10 +8,10 @@ use bentpipe_link::catalogue::LinkFile;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
-use bentpipe_link::packet::{Buffer, Content, Packet};
-use bentpipe_link::seed::{Seed, Stream, unit};
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::packet::{Buffer, Content, Packet};
+use bentpipe_net::seed::{Seed, Stream, unit};
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 

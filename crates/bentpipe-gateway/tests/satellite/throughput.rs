@@ -144,7 +144,7 @@ fn traffic_beside_the_pair_gets_its_share() {
     let mut world = geo(0.0, 1);
     world.connect();
     let start = world.now;
-    world.hub().satellite.set_beside(start, bentpipe_link::units::BitRate::from_bps(4_000_000));
+    world.hub().satellite.set_beside(start, bentpipe_net::units::BitRate::from_bps(4_000_000));
     let time = world.fetch(1, 100, 3_000_000, 30.0)[0];
     let share = share(3_000_000, time, 0.6, 6e6);
     assert!((0.94..0.97).contains(&share), "{share}");

@@ -1,4 +1,4 @@
-//! A gateway at a site of this machine: the kernel's side of [`bentpipe_link::capture::Capture`], and the thread that drives
+//! A gateway at a site of this machine: the kernel's side of [`bentpipe_net::capture::Capture`], and the thread that drives
 //! the gateway.
 //!
 //! The way of a captured connection: a client's SYN → the firewall logs and drops it ([`firewall`]) → [`netfilter`] →

@@ -3,7 +3,7 @@
 //! A name whose servers do not answer holds a thread for as long as the C library is patient (10 s and more,
 //! resolv.conf(5)). So no client has more than a share of the threads, and clients take turns.
 
-use bentpipe_link::socket::SocketId;
+use bentpipe_net::socket::SocketId;
 use rustix::event::EventfdFlags;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

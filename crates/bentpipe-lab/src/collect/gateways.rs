@@ -4,7 +4,7 @@ use crate::record::{GatewayRecord, GatewaySideRecord, Measurement};
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
 use bentpipe_gateway::{Figures, Notice};
-use bentpipe_link::time::Instant;
+use bentpipe_net::time::Instant;
 
 /// Notices kept of one gateway; further ones are counted.
 const NOTICES_MAX: usize = 200;

@@ -4,7 +4,7 @@ use crate::record::{CircuitRecord, Counters, DirectionRecord, LinkRecord, Series
 use crate::scenario::LinkUse;
 use bentpipe_link::direction::{Direction, Sample};
 use bentpipe_link::link::Link;
-use bentpipe_link::time::Instant;
+use bentpipe_net::time::Instant;
 
 /// The record of a link at the end of its case; `samples` of each direction, in the link's order.
 pub fn link_record(used: &LinkUse, link: &Link, samples: &[Vec<Sample>], end: Instant) -> LinkRecord {

@@ -1,8 +1,8 @@
 //! What TCP did: connections on the wire, settings asked and seen, the state of hosts' stacks over time.
 
 use crate::record::{FlowRecord, Series, Setting, TcpFlowSamples};
-use bentpipe_link::flow::FlowFacts;
-use bentpipe_link::time::Instant;
+use bentpipe_net::flow::FlowFacts;
+use bentpipe_net::time::Instant;
 use std::net::SocketAddr;
 
 /// One connection as one of its hosts showed it.
@@ -96,7 +96,7 @@ pub fn settings<'a>(
 /// What the wire showed of one setting, and whether it contradicts what was asked.
 fn seen(setting: &AskedSetting, connections: &[&FlowFacts]) -> (Option<String>, bool) {
     let most = |value: fn(&FlowFacts) -> u64| connections.iter().map(|c| value(c)).max().filter(|n| *n > 0);
-    let asked_bytes = || setting.asked.parse().map_or(u64::MAX, |size: bentpipe_link::units::DataSize| size.bytes);
+    let asked_bytes = || setting.asked.parse().map_or(u64::MAX, |size: bentpipe_net::units::DataSize| size.bytes);
     let asked_number = || setting.asked.parse().unwrap_or(u64::MAX);
     match setting.key {
         "receive_window" => {

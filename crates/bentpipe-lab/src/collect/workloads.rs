@@ -3,7 +3,7 @@
 use crate::record::{CommandRecord, Measurement, Objective as ObjectiveRecord, Series, WorkloadRecord};
 use crate::scenario::workload::{Objective, Workload};
 use bentpipe_apps::report::Report;
-use bentpipe_link::time::Instant;
+use bentpipe_net::time::Instant;
 
 /// How a program ended.
 #[derive(Clone, Debug)]

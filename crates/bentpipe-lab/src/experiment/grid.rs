@@ -2,7 +2,7 @@
 
 use crate::scenario::{Axis, Scenario};
 use crate::sweep::grid::{Vary, quantity};
-use bentpipe_link::problem::Problem;
+use bentpipe_net::problem::Problem;
 use std::collections::BTreeMap;
 
 /// Points of one experiment, all cases together.

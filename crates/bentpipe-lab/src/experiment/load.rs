@@ -5,7 +5,7 @@ use super::published::Published;
 use crate::scenario::workload::{Program, Workload};
 use crate::scenario::{LinkUse, Scenario};
 use crate::simulated;
-use bentpipe_link::problem::Problem;
+use bentpipe_net::problem::Problem;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -115,7 +115,7 @@ impl Experiment {
     #[must_use]
     pub fn is_certain(scenario: &Scenario) -> bool {
         use bentpipe_link::noise::RatioSchedule;
-        use bentpipe_link::time::Duration;
+        use bentpipe_net::time::Duration;
         let links = scenario.cases.iter().flat_map(|case| &case.links);
         let some_late = |link: &LinkUse| {
             let rule = link.config.circuit.as_ref().and_then(|circuit| circuit.on_demand);

@@ -25,8 +25,8 @@ use crate::scenario::Case;
 use crate::scenario::workload::{Program, Workload};
 use bentpipe_apps::Direction;
 use bentpipe_apps::bulk::Amount;
-use bentpipe_link::stack::TcpConfig;
-use bentpipe_link::units::DataSize;
+use bentpipe_net::stack::TcpConfig;
+use bentpipe_net::units::DataSize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// (workload, measurement) → (unit, value).

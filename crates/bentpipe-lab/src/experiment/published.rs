@@ -23,7 +23,7 @@
 use super::grid::{ReadAxis, same_value};
 use crate::scenario::Scenario;
 use crate::sweep::grid::{Quantity, quantity};
-use bentpipe_link::problem::{KeyProblem, Problem, read, syntax_problem};
+use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::{Table, Value};

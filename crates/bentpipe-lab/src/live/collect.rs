@@ -10,8 +10,8 @@ use bentpipe_host::lateness::LatenessRecorder;
 use bentpipe_host::pump::LinkOutcome;
 use bentpipe_host::tcp_samples::{SampledConnection, TcpSample};
 use bentpipe_host::tcp_stack::HeldSetting;
-use bentpipe_link::flow::FlowFacts;
-use bentpipe_link::topology::Plan;
+use bentpipe_net::flow::FlowFacts;
+use bentpipe_net::topology::Plan;
 
 /// Everything a case left.
 pub struct Collected<'a> {

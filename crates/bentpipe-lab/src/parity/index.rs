@@ -12,7 +12,7 @@
 //! ```
 
 use crate::scenario::Scenario;
-use bentpipe_link::problem::{KeyProblem, Problem, read, syntax_problem};
+use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use toml::Table;

@@ -1,7 +1,7 @@
 //! Several copies of a network side by side, so that one live run gives several independent samples.
 
 use crate::scenario::Scenario;
-use bentpipe_link::problem::Problem;
+use bentpipe_net::problem::Problem;
 use toml::{Table, Value};
 
 /// Why a scenario cannot be laid side by side.

@@ -159,7 +159,7 @@ fn models_refuse_what_they_do_not_know() {
 #[test]
 fn every_link_and_preset_has_finite_answers() {
     for name in catalogue::names() {
-        for preset in bentpipe_link::stack::PRESETS {
+        for preset in bentpipe_net::stack::PRESETS {
             for noise in ["", "noise = 1e-7", "noise = 1e-5", "noise = 1e-4", "noise = 0.5"] {
                 let asked = asked(name, noise, &format!("preset = '{}'", preset.name));
                 for direction in [Direction::Download, Direction::Upload] {

@@ -9,10 +9,10 @@ use super::{Case, LinkUse, Role, Scenario};
 use bentpipe_gateway::satellite::{SatelliteConfig, Side};
 use bentpipe_gateway::{Compression, Fail, GatewayConfig, Memory, Open};
 use bentpipe_link::config::LinkConfig;
-use bentpipe_link::problem::{KeyProblem, Problem};
-use bentpipe_link::time::Duration;
-use bentpipe_link::topology::Plan;
-use bentpipe_link::units::{BitRate, DataSize};
+use bentpipe_net::problem::{KeyProblem, Problem};
+use bentpipe_net::time::Duration;
+use bentpipe_net::topology::Plan;
+use bentpipe_net::units::{BitRate, DataSize};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 

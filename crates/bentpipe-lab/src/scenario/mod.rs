@@ -8,10 +8,10 @@ pub mod workload;
 
 use bentpipe_link::catalogue::{self, LinkFile};
 use bentpipe_link::config::{LinkConfig, lay_over};
-use bentpipe_link::problem::{KeyProblem, Problem, read, syntax_problem};
-use bentpipe_link::stack::TcpConfig;
-use bentpipe_link::time::Duration;
-use bentpipe_link::topology;
+use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
+use bentpipe_net::stack::TcpConfig;
+use bentpipe_net::time::Duration;
+use bentpipe_net::topology;
 use gateway::Pair;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -113,7 +113,7 @@ fn a_gateway_pair_stands_between_the_sites_and_the_link() {
     let [pair] = &case.pairs[..] else { panic!("one pair") };
     let config = [0, 1].map(|side| pair.config(side, &case.links[0], &plan));
     assert_eq!(config[0].satellite.rate, None);
-    assert_eq!(config[1].satellite.rate, Some(bentpipe_link::units::BitRate::from_bps(1_000_000)));
+    assert_eq!(config[1].satellite.rate, Some(bentpipe_net::units::BitRate::from_bps(1_000_000)));
     assert_eq!(config[1].satellite.hold, Duration::from_secs(120));
     assert_eq!(config[0].open, bentpipe_gateway::Open::Early);
     let hub = plan.address(plan.site("hub-gateway").unwrap()).unwrap();

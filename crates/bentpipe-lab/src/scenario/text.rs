@@ -1,7 +1,7 @@
 //! A scenario as it stands in its file.
 
-use bentpipe_link::time::Duration;
-use bentpipe_link::units::{BitRate, DataSize, Percent};
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::{BitRate, DataSize, Percent};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Table;

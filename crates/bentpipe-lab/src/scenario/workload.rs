@@ -10,10 +10,10 @@ use bentpipe_apps::ping::PingSpec;
 use bentpipe_apps::report::{App, Report};
 use bentpipe_apps::service::{FtpService, HttpService, SinkService, SourceService};
 use bentpipe_apps::{Direction, SpecError};
-use bentpipe_link::content::{Content, ContentError};
-use bentpipe_link::problem::KeyProblem;
-use bentpipe_link::time::Duration;
-use bentpipe_link::units::{BitRate, Percent};
+use bentpipe_net::content::{Content, ContentError};
+use bentpipe_net::problem::KeyProblem;
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::{BitRate, Percent};
 use std::net::IpAddr;
 
 /// A program a user runs, and what is wanted of it.

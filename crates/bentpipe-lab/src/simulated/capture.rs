@@ -1,11 +1,11 @@
 //! Captures of virtual runs: as live ones, but a stamp is the time since the case's start, so that two runs write the
 //! same bytes.
 
-use bentpipe_link::packet::{Content, Packet};
-use bentpipe_link::pcapng::{LinkType, Passing, enhanced_packet, interface_description, section_header};
-use bentpipe_link::time::Instant;
-use bentpipe_link::topology::Plan;
-use bentpipe_link::wire;
+use bentpipe_net::packet::{Content, Packet};
+use bentpipe_net::pcapng::{LinkType, Passing, enhanced_packet, interface_description, section_header};
+use bentpipe_net::time::Instant;
+use bentpipe_net::topology::Plan;
+use bentpipe_net::wire;
 use bentpipe_sim::network::Observer;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -111,8 +111,8 @@ fn put_bytes(packet: &Packet, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_link::packet::Buffer;
-    use bentpipe_link::topology::LinkSpec;
+    use bentpipe_net::packet::Buffer;
+    use bentpipe_net::topology::LinkSpec;
 
     fn plan() -> Plan {
         let link = |name: &str, ethernet| LinkSpec {
@@ -150,7 +150,7 @@ mod tests {
             interface_description(&mut expected, name, kind);
         }
         let mut pattern = vec![0; 40];
-        bentpipe_link::socket::fill_pattern(7, 0, &mut pattern);
+        bentpipe_net::socket::fill_pattern(7, 0, &mut pattern);
         pattern[1] ^= 0x40;
         enhanced_packet(&mut expected, 1, (5 << 32) + 6, Passing::Outbound, &pattern);
         enhanced_packet(&mut expected, 2, 7, Passing::Inbound, &[1, 2, 3]);

@@ -6,8 +6,8 @@ use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
 use bentpipe_apps::report::{App, Report};
 use bentpipe_gateway::satellite::quic::{Crypto, SetupError};
-use bentpipe_link::socket::{Program, Sockets};
-use bentpipe_link::time::Instant;
+use bentpipe_net::socket::{Program, Sockets};
+use bentpipe_net::time::Instant;
 use bentpipe_sim::network::{Network, ProgramId};
 
 /// A program of a simulated site.

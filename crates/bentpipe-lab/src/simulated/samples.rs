@@ -3,9 +3,9 @@
 use crate::collect::tcp::{TcpPoint, tcp_flow};
 use crate::record::TcpFlowSamples;
 use bentpipe_link::direction::Sample;
-use bentpipe_link::socket::Program;
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::topology::Plan;
+use bentpipe_net::socket::Program;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::topology::Plan;
 use bentpipe_sim::network::{ConnectionView, Network};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -139,8 +139,8 @@ fn thin<T>(samples: &mut Vec<T>, every: Duration, at: impl Fn(&T) -> Instant) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_link::flow::FlowFacts;
-    use bentpipe_link::units::BitRate;
+    use bentpipe_net::flow::FlowFacts;
+    use bentpipe_net::units::BitRate;
 
     fn view(open: bool, end: Instant) -> ConnectionView {
         ConnectionView {

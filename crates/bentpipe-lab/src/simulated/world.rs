@@ -6,9 +6,9 @@ use super::samples::Samples;
 use crate::collect::workloads::EndedCommand;
 use crate::schedule::{Advance, World};
 use bentpipe_apps::report::{App, Report};
-use bentpipe_link::socket::Program;
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::topology::Plan;
+use bentpipe_net::socket::Program;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::topology::Plan;
 use bentpipe_sim::network::{Halt, Network, ProgramId};
 use std::convert::Infallible;
 

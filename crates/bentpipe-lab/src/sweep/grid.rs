@@ -8,8 +8,8 @@
 //! ```
 
 use crate::scenario::Scenario;
-use bentpipe_link::time::Duration;
-use bentpipe_link::units::{BitRate, DataSize, Percent};
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::{BitRate, DataSize, Percent};
 use std::collections::BTreeSet;
 
 /// Values of one range.

@@ -13,7 +13,7 @@ pub mod statistics;
 pub mod summary;
 mod table;
 
-use bentpipe_link::problem::Problem;
+use bentpipe_net::problem::Problem;
 use std::io;
 use std::path::PathBuf;
 

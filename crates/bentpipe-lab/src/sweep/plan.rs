@@ -3,7 +3,7 @@
 use super::SweepError;
 use super::grid::{Quantity, Vary, quantity};
 use crate::scenario::{Scenario, find_link, flatten};
-use bentpipe_link::problem::Problem;
+use bentpipe_net::problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;

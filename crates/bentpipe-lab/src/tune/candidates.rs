@@ -10,7 +10,7 @@ use crate::report::quantity;
 use bentpipe_apps::Direction;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::queue::QueueLimit;
-use bentpipe_link::stack::TcpConfig;
+use bentpipe_net::stack::TcpConfig;
 use std::borrow::Cow;
 
 /// A setting that may help, in one or more values.

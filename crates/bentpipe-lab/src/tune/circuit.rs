@@ -72,7 +72,7 @@ pub fn atom(set_up: &SetUp) -> Option<Atom> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_link::stack::TcpConfig;
+    use bentpipe_net::stack::TcpConfig;
 
     #[test]
     fn linux_gives_up_after_131_seconds() {

@@ -5,8 +5,8 @@
 
 use super::hosts::{Atom, Side};
 use super::measure::{RECEIVE_BUFFER_RECENT, RECEIVE_BUFFER_USUAL, SEND_LIMIT_USUAL};
-use bentpipe_link::time::Duration;
-use bentpipe_link::units::DataSize;
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::DataSize;
 use serde::Serialize;
 use std::ops::RangeInclusive;
 use toml::Value;

@@ -1,8 +1,8 @@
 //! The two hosts of a transfer, and single settings of them.
 
 use bentpipe_apps::Direction;
-use bentpipe_link::stack::TcpConfig;
-use bentpipe_link::units::DataSize;
+use bentpipe_net::stack::TcpConfig;
+use bentpipe_net::units::DataSize;
 use serde::Serialize;
 use toml::{Table, Value};
 

@@ -1,8 +1,8 @@
 //! The same answer twice over one connection, with a pause between: what slow start after an idle time costs.
 
 use bentpipe_apps::report::{App, Measurement, Report, Status};
-use bentpipe_link::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
+use bentpipe_net::time::{Duration, Instant};
 use std::net::SocketAddr;
 
 /// Between the first answer's last byte and the second request. Linux halves the window for each retransmission time-out

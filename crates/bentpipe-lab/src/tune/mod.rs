@@ -21,8 +21,8 @@ use crate::predict::{self, CONNECTIONS_MAX, Inputs, PredictError, leaves_to_chan
 use crate::report::quantity;
 use bentpipe_apps::Direction;
 use bentpipe_link::config::LinkConfig;
-use bentpipe_link::stack::TcpConfig;
-use bentpipe_link::units::{BitRate, DataSize};
+use bentpipe_net::stack::TcpConfig;
+use bentpipe_net::units::{BitRate, DataSize};
 use bentpipe_sim::model::asymmetry;
 use bentpipe_sim::network::NetworkError;
 use candidates::{Candidate, Way};

@@ -7,7 +7,7 @@ use crate::predict::{HEADERS, TIMESTAMPS, framed};
 use crate::report::quantity;
 use bentpipe_apps::Direction;
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
-use bentpipe_link::time::Instant;
+use bentpipe_net::time::Instant;
 use bentpipe_sim::network::NetworkError;
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use crate::live::{self, LiveError, LiveOptions};
 use crate::record::{CaseRecord, WorkloadRecord};
 use crate::scenario::Scenario;
 use bentpipe_host::namespace::Privilege;
-use bentpipe_link::problem::Problem;
+use bentpipe_net::problem::Problem;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use toml::{Table, Value};

@@ -2,9 +2,9 @@
 
 use crate::circuit::{CircuitConfig, GivesUp, Stage};
 use crate::demand::{self, OnDemand};
-use crate::problem::KeyProblem;
-use crate::time::Duration;
-use crate::units::{BitErrorRatio, Percent};
+use bentpipe_net::problem::KeyProblem;
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::{BitErrorRatio, Percent};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

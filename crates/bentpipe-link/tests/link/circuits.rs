@@ -5,8 +5,8 @@ use bentpipe_link::catalogue::{named, parse_override};
 use bentpipe_link::circuit::Circuit;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::Node;
-use bentpipe_link::seed::Seed;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::seed::Seed;
+use bentpipe_net::time::{Duration, Instant};
 
 /// 1000 B take 125 ms, plus 250 ms of propagation. Set-up takes 5 s.
 const DIAL_UP: &str = "rate = '64 kbit/s'\none_way_delay = '250 ms'\nqueue = { packets = 100 }

@@ -2,9 +2,9 @@
 
 use crate::driver::{Arrival, HUB, TERMINAL, burst, drain, file, link, ms, ns, run, s, times, wake_until};
 use bentpipe_link::node::Node;
-use bentpipe_link::packet::{Buffer, Packet};
 use bentpipe_link::queue::QueueLimit;
-use bentpipe_link::time::Instant;
+use bentpipe_net::packet::{Buffer, Packet};
+use bentpipe_net::time::Instant;
 
 const GEO: &str = "rate = '2 Mbit/s'\none_way_delay = '250 ms'\n";
 

@@ -4,7 +4,7 @@ use crate::driver::{HUB, Offer, TERMINAL, burst, link, ms, run, s, times};
 use bentpipe_link::circuit::{Circuit, CircuitCounters};
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
-use bentpipe_link::time::Duration;
+use bentpipe_net::time::Duration;
 
 /// Four channels on which 1000 B take 125 ms; a call takes 5 s. The load is looked at each second.
 const BUNDLE: &str =

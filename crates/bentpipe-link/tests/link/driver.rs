@@ -3,9 +3,9 @@
 use bentpipe_link::catalogue::LinkFile;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
-use bentpipe_link::packet::Packet;
-use bentpipe_link::seed::Seed;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::packet::Packet;
+use bentpipe_net::seed::Seed;
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::BTreeMap;
 
 pub const HUB: Port = Port(0);

@@ -5,10 +5,10 @@ use bentpipe_link::link::Link;
 use bentpipe_link::medium::MediumCounters;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_link::noise::{THUNDERSTORM, WANDER, WANDER_DOWNLINK};
-use bentpipe_link::packet::{Content, Packet};
-use bentpipe_link::seed::Seed;
-use bentpipe_link::time::Duration;
-use bentpipe_link::units::BitErrorRatio;
+use bentpipe_net::packet::{Content, Packet};
+use bentpipe_net::seed::Seed;
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::BitErrorRatio;
 use std::collections::BTreeSet;
 
 const FAST: &str = "rate = '100 Mbit/s'\none_way_delay = '1 ms'\n";

@@ -8,4 +8,3 @@ mod demand;
 mod driver;
 mod errors;
 mod properties;
-mod wire;

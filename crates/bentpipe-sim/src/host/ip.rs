@@ -1,11 +1,11 @@
 //! A site's interfaces: addresses, routes, neighbours, fragments, forwarding and bridging.
 
-use bentpipe_link::datagram::{BROADCAST, Body, Datagram, Ethernet, IP_HEADER};
 use bentpipe_link::node::Port;
-use bentpipe_link::packet::Packet;
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::topology::{Role, SEGMENT_PREFIX, SitePlan};
-use bentpipe_link::wire;
+use bentpipe_net::datagram::{BROADCAST, Body, Datagram, Ethernet, IP_HEADER};
+use bentpipe_net::packet::Packet;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::topology::{Role, SEGMENT_PREFIX, SitePlan};
+use bentpipe_net::wire;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;

@@ -11,12 +11,12 @@ mod stack;
 
 use crate::tcp::Connection;
 use crate::tcp::settings::Settings;
-use bentpipe_link::datagram::Datagram;
 use bentpipe_link::node::{Node, Port};
-use bentpipe_link::packet::Packet;
-use bentpipe_link::seed::Seed;
-use bentpipe_link::socket::Program;
-use bentpipe_link::time::Instant;
+use bentpipe_net::datagram::Datagram;
+use bentpipe_net::packet::Packet;
+use bentpipe_net::seed::Seed;
+use bentpipe_net::socket::Program;
+use bentpipe_net::time::Instant;
 use capture::{Gateway, GatewayPlace};
 use ip::Ip;
 use sockets::{SocketTable, View};

@@ -2,10 +2,10 @@
 
 use super::stack::{Listener, Stack};
 use crate::tcp::Output;
-use bentpipe_link::capture::Capture;
-use bentpipe_link::datagram::{Body, Payload};
-use bentpipe_link::socket::{Connection as Progress, Received, ReceivedPattern, SocketError, SocketId, Sockets};
-use bentpipe_link::time::Instant;
+use bentpipe_net::capture::Capture;
+use bentpipe_net::datagram::{Body, Payload};
+use bentpipe_net::socket::{Connection as Progress, Received, ReceivedPattern, SocketError, SocketId, Sockets};
+use bentpipe_net::time::Instant;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 

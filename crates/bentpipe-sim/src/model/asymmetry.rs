@@ -2,7 +2,7 @@
 //!
 //! H. Balakrishnan et al.: RFC 3449, "TCP Performance Implications of Network Path Asymmetry", §2.
 
-use bentpipe_link::units::{BitRate, DataSize};
+use bentpipe_net::units::{BitRate, DataSize};
 
 /// The normalised bandwidth ratio k: the ratio of the two raw rates over the ratio of the sizes of segment and
 /// acknowledgement, both as framed. With fewer than k segments an acknowledgement, the return link is full before the

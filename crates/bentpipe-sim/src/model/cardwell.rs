@@ -13,8 +13,8 @@
 
 use super::pftk::{self, Flow};
 use super::probability;
-use bentpipe_link::time::Duration;
-use bentpipe_link::units::DataSize;
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::DataSize;
 
 /// A transfer over a fresh connection.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 //! RFC 8312 §5, equation 5 (RFC 9438 §5 keeps it): losses at even distances, the window always in its concave part.
 
 use super::probability;
-use bentpipe_link::time::Duration;
+use bentpipe_net::time::Duration;
 
 /// The scale of the cubic function (RFC 9438 §4.1.1), in segments per second cubed.
 pub const C: f64 = 0.4;

@@ -19,8 +19,8 @@
 //! than the model, because routers dropped packets: there are no losses here, so the model does not show that.
 
 use super::window::whole_segments;
-use bentpipe_link::time::Duration;
-use bentpipe_link::units::{BitRate, DataSize};
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::{BitRate, DataSize};
 
 /// A file over one or more connections.
 #[derive(Clone, Copy, Debug, PartialEq)]

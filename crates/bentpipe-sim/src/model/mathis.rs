@@ -4,8 +4,8 @@
 //! Computer Communication Review 27(3), 1997.
 
 use super::probability;
-use bentpipe_link::time::Duration;
-use bentpipe_link::units::{BitRate, DataSize};
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::{BitRate, DataSize};
 
 /// C for one acknowledgement per `segments_per_ack` segments, losses at even distances: `√(3 / 2b)`; √(3/2) = 1.22 when
 /// every segment is acknowledged, √(3/4) = 0.87 with delayed acknowledgements. The paper's other constants (1.31, 0.93)

@@ -8,7 +8,7 @@
 //! link the model loses more segments than the link does, and is pessimistic where windows are large. Reno, not CUBIC.
 
 use super::probability;
-use bentpipe_link::time::Duration;
+use bentpipe_net::time::Duration;
 
 /// What the model knows of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -125,7 +125,7 @@ impl Flow {
 mod tests {
     use super::super::mathis;
     use super::*;
-    use bentpipe_link::units::DataSize;
+    use bentpipe_net::units::DataSize;
     use proptest::prelude::*;
 
     fn flow(window_segments: f64, segments_per_ack: u32) -> Flow {

@@ -1,7 +1,7 @@
 //! The window's limit: one window a round trip, and never more than the link carries.
 
-use bentpipe_link::time::Duration;
-use bentpipe_link::units::{BitRate, DataSize};
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::{BitRate, DataSize};
 
 /// Application bits a second that a link of `rate` carries when every segment of `payload` bytes takes `framed_bits` on
 /// the wire: `rate · 8·payload / framed_bits`, rounded down.

@@ -3,7 +3,7 @@
 
 use super::clock::TimerClock;
 use super::settings::Settings;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 
 /// Linux: least and most delay of an acknowledgement (TCP_DELACK_MIN, TCP_DELACK_MAX), and the start of its estimate.
 const DELAY_MIN: Duration = Duration::from_millis(40);

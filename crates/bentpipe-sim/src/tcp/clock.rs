@@ -1,7 +1,7 @@
 //! When a timer that is set really fires: at once, at the tick of a coarse clock, or as Linux's timer wheel has it.
 
 use super::settings::Settings;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 
 /// Linux's tick with CONFIG_HZ=250, which most distributions have.
 const JIFFY: u64 = 4_000_000;

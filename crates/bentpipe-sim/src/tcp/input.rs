@@ -3,9 +3,9 @@
 use super::recovery::AckFacts;
 use super::settings::Settings;
 use super::{Connection, Ends, LINGER, MSS_USUAL, Output, Repair, State, unwrap};
-use bentpipe_link::datagram::{Segment, SynOptions, flag};
-use bentpipe_link::socket::SocketError;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::datagram::{Segment, SynOptions, flag};
+use bentpipe_net::socket::SocketError;
+use bentpipe_net::time::{Duration, Instant};
 use std::sync::Arc;
 
 /// ECN bits of the IP header (RFC 3168 §5): congestion experienced.

@@ -39,12 +39,12 @@ mod usage;
 mod window;
 
 use acks::AckPolicy;
-use bentpipe_link::datagram::Payload;
-use bentpipe_link::flow::FlowFacts;
-use bentpipe_link::seed::Stream;
-use bentpipe_link::socket::{Connection as Progress, Received, ReceivedPattern, SocketError};
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::datagram::Payload;
+use bentpipe_net::flow::FlowFacts;
+use bentpipe_net::seed::Stream;
+use bentpipe_net::socket::{Connection as Progress, Received, ReceivedPattern, SocketError};
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 use clock::TimerClock;
 use congestion::{CongestionControl, Window};
 use outbox::Outbox;
@@ -660,7 +660,7 @@ impl Connection {
 
     /// In SYN-SENT: whether a segment acknowledges our SYN.
     #[must_use]
-    pub fn is_answered_by(&self, segment: &bentpipe_link::datagram::Segment) -> bool {
+    pub fn is_answered_by(&self, segment: &bentpipe_net::datagram::Segment) -> bool {
         segment.acknowledgement == self.initial_sequence.wrapping_add(1)
     }
 

@@ -1,6 +1,6 @@
 //! Datagrams on their way out, in boxes that are used again.
 
-use bentpipe_link::datagram::{Body, Datagram, Payload};
+use bentpipe_net::datagram::{Body, Datagram, Payload};
 use std::collections::VecDeque;
 
 /// Datagrams to send, in order; where each was made it stays on its way. The boxes of those that came make room for those
@@ -76,7 +76,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_link::datagram::Segment;
+    use bentpipe_net::datagram::Segment;
 
     fn datagram(number: u16) -> Datagram {
         let segment = Segment { source_port: number, ..Segment::default() };

@@ -3,8 +3,8 @@
 use super::scoreboard::Sent;
 use super::send_buffer::SEGMENTS_SHARED;
 use super::{Connection, Output, Repair, State, Timer};
-use bentpipe_link::datagram::{Body, Datagram, Payload, SackBlocks, Segment, SynOptions, flag};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::datagram::{Body, Datagram, Payload, SackBlocks, Segment, SynOptions, flag};
+use bentpipe_net::time::{Duration, Instant};
 
 /// ECN-capable transport, ECT(0) (RFC 3168 §5).
 const ECN_CAPABLE: u8 = 2;

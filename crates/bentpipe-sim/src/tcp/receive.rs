@@ -1,8 +1,8 @@
 //! What arrived: in order for the program, out of order for later, and the SACK blocks that tell of it.
 
 use super::ranges::Ranges;
-use bentpipe_link::datagram::Payload;
-use bentpipe_link::socket::{Received, ReceivedPattern};
+use bentpipe_net::datagram::Payload;
+use bentpipe_net::socket::{Received, ReceivedPattern};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The receiver's buffer.

@@ -6,9 +6,9 @@ use super::congestion::{Ack, Phase};
 use super::output::clock;
 use super::scoreboard::{Progress, Sent};
 use super::{Connection, Output, Prr, Repair, Timer, Undo, unwrap};
-use bentpipe_link::datagram::Segment;
-use bentpipe_link::stack::Recovery;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::datagram::Segment;
+use bentpipe_net::stack::Recovery;
+use bentpipe_net::time::{Duration, Instant};
 
 /// What is known of an acknowledgement before it is worked on.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,8 +1,8 @@
 //! The retransmission time-out: RFC 6298, and Linux's variant of it.
 
 use super::settings::Settings;
-use bentpipe_link::stack::RtoEstimator;
-use bentpipe_link::time::Duration;
+use bentpipe_net::stack::RtoEstimator;
+use bentpipe_net::time::Duration;
 
 /// Measured round-trip time and what follows from it.
 #[derive(Clone, Debug)]
@@ -168,7 +168,7 @@ impl RtoTimer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_link::stack::TcpConfig;
+    use bentpipe_net::stack::TcpConfig;
 
     fn timer(text: &str) -> RtoTimer {
         let config = TcpConfig::from_table(toml::from_str(text).unwrap()).unwrap();

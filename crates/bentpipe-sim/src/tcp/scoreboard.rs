@@ -2,7 +2,7 @@
 //! Linux: in flight = out − sacked − lost + retransmitted).
 
 use super::ranges::Ranges;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// A segment on its way.

@@ -96,7 +96,7 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_link::stack::TcpConfig;
+    use bentpipe_net::stack::TcpConfig;
 
     const EMPTY: Held = Held { bytes: 0, unsent: 0, buffers: 0 };
 

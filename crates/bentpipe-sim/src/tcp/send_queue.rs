@@ -1,6 +1,6 @@
 //! What a program gave to send and the peer has not acknowledged.
 
-use bentpipe_link::datagram::Payload;
+use bentpipe_net::datagram::Payload;
 use std::collections::VecDeque;
 
 /// Bytes by sequence number. A pattern, however long, is one entry.
@@ -80,7 +80,7 @@ impl SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_link::socket::fill_pattern;
+    use bentpipe_net::socket::fill_pattern;
 
     fn pattern(offset: u64, length: u32) -> Payload {
         Payload::Pattern { pattern: 7, offset, length }

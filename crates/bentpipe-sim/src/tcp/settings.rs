@@ -2,8 +2,8 @@
 //! Linux does, so that a preset means the same in both worlds.
 
 use super::congestion::Algorithm;
-use bentpipe_link::stack::{Recovery, RtoEstimator, TcpConfig};
-use bentpipe_link::time::Duration;
+use bentpipe_net::stack::{Recovery, RtoEstimator, TcpConfig};
+use bentpipe_net::time::Duration;
 
 /// Settings of a simulated host's TCP.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,9 +2,9 @@
 
 use super::settings::Settings;
 use super::*;
-use bentpipe_link::datagram::{Body, Segment, flag};
-use bentpipe_link::seed::Seed;
-use bentpipe_link::stack::TcpConfig;
+use bentpipe_net::datagram::{Body, Segment, flag};
+use bentpipe_net::seed::Seed;
+use bentpipe_net::stack::TcpConfig;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 

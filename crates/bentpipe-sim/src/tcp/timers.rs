@@ -2,9 +2,9 @@
 //! keep-alive (RFC 1122 §4.2.3.6), TIME-WAIT.
 
 use super::{Connection, LossProbe, Output, Repair, State, Timer};
-use bentpipe_link::socket::SocketError;
-use bentpipe_link::stack::RtoEstimator;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::socket::SocketError;
+use bentpipe_net::stack::RtoEstimator;
+use bentpipe_net::time::{Duration, Instant};
 
 /// SYN-ACKs sent again before the opening is given up (Linux: tcp_synack_retries).
 const SYN_ACK_RETRIES: u32 = 5;

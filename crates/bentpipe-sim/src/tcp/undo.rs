@@ -3,7 +3,7 @@
 use super::congestion::Phase;
 use super::output::clock;
 use super::{Connection, Repair};
-use bentpipe_link::time::Instant;
+use bentpipe_net::time::Instant;
 
 impl Connection {
     /// The time-out turns out to have been too early.

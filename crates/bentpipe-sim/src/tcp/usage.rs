@@ -3,8 +3,8 @@
 use super::congestion::Delivery;
 use super::scoreboard::Progress;
 use super::{Connection, Flight, Repair};
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 
 /// Bits delivered in an interval. The quotient is wanted much more seldom than the sample.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,7 @@
 //! The window that the receiver advertises.
 
 use super::settings::Settings;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 
 /// How much the peer may send.
 ///

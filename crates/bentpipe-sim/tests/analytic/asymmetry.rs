@@ -3,8 +3,8 @@
 use crate::pair::{MSS, Open, Pair, link, reno};
 use crate::table::{self, permille};
 use bentpipe_apps::bulk::Amount;
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::{BitRate, DataSize};
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::{BitRate, DataSize};
 use bentpipe_sim::model::asymmetry::forward_limit;
 use std::fmt::Write;
 

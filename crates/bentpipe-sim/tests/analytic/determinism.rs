@@ -3,9 +3,9 @@
 use crate::pair::{link, spec};
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::App;
-use bentpipe_link::packet::Packet;
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::topology::LinkSpec;
+use bentpipe_net::packet::Packet;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::topology::LinkSpec;
 use bentpipe_sim::network::{Halt, Network, Observer, ProgramId, Setup};
 use std::fmt::Write;
 use std::net::IpAddr;

@@ -3,7 +3,7 @@
 use crate::pair::{link, spec};
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::App;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use bentpipe_sim::network::{Halt, Network, Setup};
 use std::net::IpAddr;
 

@@ -1,9 +1,9 @@
 //! A tap that loses data segments and measures what the models want to know.
 
 use crate::pair::Tap;
-use bentpipe_link::datagram::{Segment, flag};
-use bentpipe_link::seed::{Seed, Stream, unit};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::datagram::{Segment, flag};
+use bentpipe_net::seed::{Seed, Stream, unit};
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// Which packets are lost.

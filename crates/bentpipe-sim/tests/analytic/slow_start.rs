@@ -2,8 +2,8 @@
 
 use crate::pair::{MSS, Pair, Tap, link, reno};
 use bentpipe_apps::bulk::Amount;
-use bentpipe_link::datagram::Segment;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::datagram::Segment;
+use bentpipe_net::time::{Duration, Instant};
 
 /// When each data segment left.
 #[derive(Default)]

@@ -14,7 +14,7 @@ use bentpipe_lab::live::{self, LiveOptions};
 use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedOptions};
-use bentpipe_link::stack::TcpConfig;
+use bentpipe_net::stack::TcpConfig;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;

@@ -8,7 +8,7 @@ use anyhow::Context;
 use bentpipe_fetch::{Connections, Failure, Kind, MEASURED_MOST, Options, Outcome, Progress};
 use bentpipe_lab::predict::{self, Direction, Question};
 use bentpipe_lab::report::quantity;
-use bentpipe_link::stack::TcpConfig;
+use bentpipe_net::stack::TcpConfig;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
@@ -121,7 +121,7 @@ fn for_link(link: &str, arguments: &GetArguments) -> Result<usize, BadInput> {
         link: &config,
         tcp: &tcp,
         direction: Direction::Download,
-        bytes: bentpipe_link::units::DataSize { bytes: 1_000_000 },
+        bytes: bentpipe_net::units::DataSize { bytes: 1_000_000 },
         loss: None,
         connections: 1,
     };

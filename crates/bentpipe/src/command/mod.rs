@@ -14,7 +14,7 @@ pub mod shell;
 pub mod sweep;
 pub mod tune;
 
-use bentpipe_link::problem::Problem;
+use bentpipe_net::problem::Problem;
 
 /// The user asked for something impossible: one message, exit status 2, nothing started.
 #[derive(Debug)]

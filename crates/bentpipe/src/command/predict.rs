@@ -7,7 +7,7 @@ use bentpipe_lab::predict::{self, Direction, Inputs, Kind, Outcome, Prediction, 
 use bentpipe_lab::report::quantity;
 use bentpipe_link::catalogue;
 use bentpipe_link::config::lay_over;
-use bentpipe_link::stack::TcpConfig;
+use bentpipe_net::stack::TcpConfig;
 use std::io::Write;
 use std::process::ExitCode;
 use toml::{Table, Value};

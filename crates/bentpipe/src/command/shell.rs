@@ -10,9 +10,9 @@ use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_host::spawn::{CommandSpec, Output};
 use bentpipe_host::tcp_stack;
 use bentpipe_link::config::LinkConfig;
-use bentpipe_link::stack::TcpConfig;
-use bentpipe_link::topology::LinkSpec;
-use bentpipe_link::units::DataSize;
+use bentpipe_net::stack::TcpConfig;
+use bentpipe_net::topology::LinkSpec;
+use bentpipe_net::units::DataSize;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitCode, ExitStatus};
@@ -119,7 +119,7 @@ fn login_shell() -> OsString {
 
 fn describe(config: &LinkConfig) -> String {
     let rate = |direction: &bentpipe_link::config::DirectionConfig| {
-        bentpipe_link::units::BitRate::from_bps(direction.rate.highest().bps * direction.channels as u64)
+        bentpipe_net::units::BitRate::from_bps(direction.rate.highest().bps * direction.channels as u64)
     };
     format!("{} forward, {} return, {} round trip", rate(&config.forward), rate(&config.back), config.round_trip())
 }

@@ -13,7 +13,7 @@ use bentpipe_lab::sweep::engine::{self, Outcome, Shard, SweepOptions, SweepProgr
 use bentpipe_lab::sweep::plan::{Plan, Request, SeedRule};
 use bentpipe_lab::sweep::summary::{Summary, summarise};
 use bentpipe_lab::sweep::{SweepError, parquet};
-use bentpipe_link::problem::Problem;
+use bentpipe_net::problem::Problem;
 use indicatif::HumanDuration;
 use std::io::Write;
 use std::path::{Path, PathBuf};

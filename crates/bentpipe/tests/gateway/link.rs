@@ -9,7 +9,7 @@ use bentpipe_host::tap::{Tap, WindowLimits};
 use bentpipe_link::catalogue::LinkFile;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::link::Link;
-use bentpipe_link::seed::Seed;
+use bentpipe_net::seed::Seed;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 

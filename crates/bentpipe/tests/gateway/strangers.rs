@@ -8,7 +8,7 @@ use super::row::{Daemon, EndOnDrop, Row, SERVER, WAIT, until};
 use bentpipe_gateway::satellite::keys::{PairKeys, PrivateKey, PublicKey};
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::satellite::{Event, Loss, Satellite, SatelliteConfig, Side};
-use bentpipe_link::time;
+use bentpipe_net::time;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

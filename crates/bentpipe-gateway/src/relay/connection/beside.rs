@@ -7,7 +7,7 @@ use crate::notice::{Outcome, Server};
 use crate::relay::Site;
 use crate::relay::direct::Direct;
 use crate::relay::frame::{Opening, code};
-use bentpipe_link::socket::{Connection as Handshake, SocketId};
+use bentpipe_net::socket::{Connection as Handshake, SocketId};
 
 impl Connection {
     /// The server's end, where the connection does not go over the pair.

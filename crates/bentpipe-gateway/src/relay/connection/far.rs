@@ -8,8 +8,8 @@ use crate::relay::class::Meter;
 use crate::relay::frame::{Opening, Reply, code};
 use crate::relay::inbound::Fault;
 use crate::relay::outbound::Outbound;
-use bentpipe_link::capture::Named;
-use bentpipe_link::socket::{Connection as Handshake, SocketError, SocketId};
+use bentpipe_net::capture::Named;
+use bentpipe_net::socket::{Connection as Handshake, SocketError, SocketId};
 use std::net::{IpAddr, SocketAddr};
 
 impl Connection {

@@ -15,9 +15,9 @@ use crate::asked::{Asked, Protocol};
 use crate::config::Fail;
 use crate::notice::{Notice, Outcome, Server};
 use crate::satellite::StreamId;
-use bentpipe_link::capture::{Refusal, Request, RequestId};
-use bentpipe_link::socket::{Received, SocketId};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::capture::{Refusal, Request, RequestId};
+use bentpipe_net::socket::{Received, SocketId};
+use bentpipe_net::time::{Duration, Instant};
 use std::net::SocketAddr;
 
 /// What a client that no longer matters may still take: the end of what it is sent, and the reset after it.

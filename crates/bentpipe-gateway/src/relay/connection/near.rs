@@ -10,8 +10,8 @@ use crate::relay::frame::{Opening, Reply, code};
 use crate::relay::inbound::{Fault, Halt};
 use crate::relay::outbound::Outbound;
 use crate::satellite::Class;
-use bentpipe_link::capture::Refusal;
-use bentpipe_link::socket::{Connection as Handshake, Received};
+use bentpipe_net::capture::Refusal;
+use bentpipe_net::socket::{Connection as Handshake, Received};
 
 impl Connection {
     /// A proxy's client says what it wants.

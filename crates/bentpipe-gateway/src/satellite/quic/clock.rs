@@ -1,6 +1,6 @@
 //! Model time for a library that insists on the standard library's: one epoch plus the model's offset.
 
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use quinn_proto::TimeSource;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,7 +6,7 @@ use super::crypto::Suite;
 use super::peer::Peer;
 use super::settings::{Sizes, transport};
 use super::{QuicSatellite, Role};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, Incoming, ServerConfig};
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};

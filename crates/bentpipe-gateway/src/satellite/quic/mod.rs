@@ -26,8 +26,8 @@ mod terminal;
 pub use crypto::Crypto;
 
 use super::{Class, Event, Loss, Read, Satellite, SatelliteConfig, Side, Statistics, StreamError, StreamId};
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 use bytes::{Bytes, BytesMut};
 use clock::Clock;
 use controller::Gate;

@@ -1,8 +1,8 @@
 //! When the link has room for the next packet: each takes the time that its bits take at the rate.
 
 use bentpipe_link::framing::Framing;
-use bentpipe_link::packet::{Buffer, Packet};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::packet::{Buffer, Packet};
+use bentpipe_net::time::{Duration, Instant};
 use std::net::SocketAddr;
 
 /// How far behind the pacer catches up: a driver that wakes this late, as on a busy machine, loses nothing of the rate, and

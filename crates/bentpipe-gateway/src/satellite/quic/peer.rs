@@ -8,8 +8,8 @@ use super::settings::{CIRCUIT_SET_UP, DATAGRAM_MIN, Sizes, ack_delay, send_windo
 use super::streams::Streams;
 use super::tail::Tail;
 use crate::satellite::{Event, Loss, SatelliteConfig, Side};
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 use quinn_proto::{Connection, ConnectionError, ConnectionHandle, FrameStats, TransportErrorCode};
 use std::collections::VecDeque;
 use std::net::SocketAddr;

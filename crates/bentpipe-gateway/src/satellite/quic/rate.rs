@@ -11,7 +11,7 @@
 //! delay that stays when the queue should have drained is the path's. What was sent into an outage says nothing about the
 //! rate and is left out.
 
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// Sent ÷ delivered above which the rate is too high.

@@ -3,8 +3,8 @@
 use super::controller::{Gate, GateFactory};
 use super::pacer::headers;
 use crate::satellite::SatelliteConfig;
-use bentpipe_link::time::Duration;
-use bentpipe_link::units::BitRate;
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::BitRate;
 use quinn_proto::{AckFrequencyConfig, TransportConfig, VarInt};
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //! Anybody can have a hub answer: by a version that it does not speak (RFC 9000 §6), a connection that it does not know
 //! (§10.3), a call while others are under way (§8.1.2). All these answers may be left out.
 
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 

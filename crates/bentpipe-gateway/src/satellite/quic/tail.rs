@@ -5,7 +5,7 @@
 //! therefore sent a second time, verbatim, when nothing follows; the receiver drops what it has. Long transfers, whose
 //! tail costs little in proportion, and links on which it would take long, do without.
 
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 

@@ -6,7 +6,7 @@ use super::peer::Peer;
 use super::settings::{Sizes, transport};
 use super::{QuicSatellite, Role};
 use crate::satellite::Loss;
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use quinn_proto::{
     ClientConfig, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, NoneTokenStore,
     RandomConnectionIdGenerator,

@@ -7,7 +7,7 @@
 
 use super::hystart::HyStart;
 use super::{Ack, CongestionControl, Phase, Window};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 
 /// A tick of the kernel's timer: CONFIG_HZ = 250, the default of Linux on x86.
 const TICK: Duration = Duration::from_millis(4);

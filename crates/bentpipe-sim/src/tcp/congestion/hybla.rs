@@ -6,7 +6,7 @@
 //! ever); and what Linux calls "disorder" (duplicate acknowledgements, nothing lost yet) does not switch Hybla off.
 
 use super::{Ack, CongestionControl, Phase, Window, reno};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 
 /// Round-trip time of the reference path (RTT₀ in the paper).
 const REFERENCE: Duration = Duration::from_millis(25);

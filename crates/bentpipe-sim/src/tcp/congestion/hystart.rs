@@ -2,7 +2,7 @@
 //! Computer Networks 55 (2011); as Linux has it since 6.14 (`tcp_cubic.c`), which follows rounds from the first one on.
 
 use super::{Ack, Window};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 
 /// Acknowledgements this close to each other are one train.
 const TRAIN_GAP: Duration = Duration::from_millis(2);

@@ -15,9 +15,9 @@ pub use cubic::Cubic;
 pub use hybla::Hybla;
 pub use reno::Reno;
 
-use bentpipe_link::seed::Stream;
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::seed::Stream;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 
 /// The algorithms there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -202,7 +202,7 @@ pub trait CongestionControl: Send + std::fmt::Debug {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_link::seed::Seed;
+    use bentpipe_net::seed::Seed;
 
     #[test]
     fn every_name_makes_its_algorithm() {

@@ -1,7 +1,7 @@
 //! Reno: slow start and congestion avoidance of RFC 5681, counted as Linux counts them (`tcp_cong.c`).
 
 use super::{Ack, CongestionControl, Window};
-use bentpipe_link::time::Instant;
+use bentpipe_net::time::Instant;
 
 /// RFC 5681. It keeps nothing of its own: the window is all its state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +45,7 @@ pub(super) fn halved(window: &Window) -> u32 {
 mod tests {
     use super::super::toy_path::Rounds;
     use super::*;
-    use bentpipe_link::time::Duration;
+    use bentpipe_net::time::Duration;
 
     fn rounds(cwnd: u32, ssthresh: u32) -> Rounds {
         Rounds::new(Duration::from_millis(600), Window { cwnd, ssthresh, credit: 0 })

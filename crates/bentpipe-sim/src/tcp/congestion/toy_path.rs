@@ -1,7 +1,7 @@
 //! Paths for the tests of the controllers: acknowledgements at fixed times, without a network or a connection.
 
 use super::{Ack, CongestionControl, Delivery, Window};
-use bentpipe_link::time::{Duration, Instant};
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// A window a round trip, its acknowledgements spread evenly over it; nothing queues, nothing is lost.

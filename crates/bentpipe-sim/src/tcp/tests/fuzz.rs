@@ -1,8 +1,8 @@
 //! Nothing that a network or a peer does makes a connection panic, deliver a wrong byte, or hang when it should end.
 
 use super::*;
-use bentpipe_link::datagram::{SackBlocks, SynOptions};
-use bentpipe_link::socket::fill_pattern;
+use bentpipe_net::datagram::{SackBlocks, SynOptions};
+use bentpipe_net::socket::fill_pattern;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 

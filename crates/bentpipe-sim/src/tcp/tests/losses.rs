@@ -273,7 +273,7 @@ fn told_of_a_duplicate(prepare: impl FnOnce(&mut Connection)) -> Pipe {
         prepare(connection);
         let first = connection.initial_sequence.wrapping_add(1);
         let past = first.wrapping_add(10 * MSS as u32);
-        let mut blocks = bentpipe_link::datagram::SackBlocks::default();
+        let mut blocks = bentpipe_net::datagram::SackBlocks::default();
         blocks.push(first, first.wrapping_add(MSS as u32));
         let segment = Segment {
             sequence: connection.peer_sequence.wrapping_add(1),

@@ -1,6 +1,6 @@
 //! Bandwidth, and the largest of recent rounds.
 
-use bentpipe_link::time::Duration;
+use bentpipe_net::time::Duration;
 
 /// Segments a second, in millionths.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]

@@ -10,9 +10,9 @@
 mod filter;
 
 use super::{Ack, CongestionControl, Phase, Window};
-use bentpipe_link::seed::{self, Stream};
-use bentpipe_link::time::{Duration, Instant};
-use bentpipe_link::units::BitRate;
+use bentpipe_net::seed::{self, Stream};
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::BitRate;
 use filter::{Bandwidth, MaxFilter};
 
 /// Gains are counted in 1/256.

@@ -1,7 +1,7 @@
 use super::super::Delivery;
 use super::super::toy_path::Pipe;
 use super::*;
-use bentpipe_link::seed::Seed;
+use bentpipe_net::seed::Seed;
 
 /// 1000 segments a second and 100 ms: a product of 100 segments (and one in service).
 fn pipe() -> (Pipe, Bbr) {

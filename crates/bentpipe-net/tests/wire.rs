@@ -1,8 +1,8 @@
 //! The bytes of datagrams, judged by tshark.
 
-use bentpipe_link::datagram::{BROADCAST, Body, Datagram, Ethernet, Payload, SackBlocks, Segment, SynOptions, flag};
-use bentpipe_link::pcapng::{LinkType, Passing, enhanced_packet, interface_description, section_header};
-use bentpipe_link::wire;
+use bentpipe_net::datagram::{BROADCAST, Body, Datagram, Ethernet, Payload, SackBlocks, Segment, SynOptions, flag};
+use bentpipe_net::pcapng::{LinkType, Passing, enhanced_packet, interface_description, section_header};
+use bentpipe_net::wire;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;

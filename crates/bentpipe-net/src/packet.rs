@@ -117,7 +117,7 @@ impl Packet {
     /// Asks the processor to bring the datagram close: between its sending and its arrival, tens of thousands of others
     /// may pass.
     #[inline]
-    pub(crate) fn prefetch(&self) {
+    pub fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
         if let Content::Datagram(datagram) = &self.content {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

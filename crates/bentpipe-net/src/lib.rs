@@ -1,0 +1,18 @@
+//! The ground floor: units, time and seeds; datagrams and their bytes; addresses; what a socket promises.
+//!
+//! Nothing here reads a clock, opens a socket or owns a thread.
+
+pub mod capture;
+pub mod content;
+pub mod datagram;
+pub mod flow;
+pub mod packet;
+pub mod pcapng;
+pub mod problem;
+pub mod seed;
+pub mod socket;
+pub mod stack;
+pub mod time;
+pub mod topology;
+pub mod units;
+pub mod wire;
