@@ -417,7 +417,7 @@ fn check_site_name(name: &str) -> Result<(), KeyProblem> {
 }
 
 /// A table as (dotted key, value) of everything that is not a table.
-pub(crate) fn flatten(prefix: &str, table: &Table) -> Vec<(String, Value)> {
+pub fn flatten(prefix: &str, table: &Table) -> Vec<(String, Value)> {
     let join = |key: &str| if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
     table
         .iter()

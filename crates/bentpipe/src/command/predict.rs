@@ -3,11 +3,11 @@
 use super::BadInput;
 use super::links;
 use crate::cli::{PredictArguments, Way};
-use bentpipe_lab::predict::{self, Direction, Inputs, Kind, Outcome, Prediction, Question, Simulated};
 use bentpipe_lab::report::quantity;
 use bentpipe_link::catalogue;
 use bentpipe_link::config::lay_over;
 use bentpipe_net::stack::TcpConfig;
+use bentpipe_study::predict::{self, Direction, Inputs, Kind, Outcome, Prediction, Question, Simulated};
 use std::io::Write;
 use std::process::ExitCode;
 use toml::{Table, Value};

@@ -6,9 +6,9 @@ use crate::stop;
 use crate::terminal::say;
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_lab::live::LiveError;
-use bentpipe_lab::predict::Direction;
 use bentpipe_lab::report::quantity;
-use bentpipe_lab::tune::{
+use bentpipe_study::predict::Direction;
+use bentpipe_study::tune::{
     self, Effect, Measured, MtuRow, Predicted, Question, ROUTE_COMMAND, ROUTE_EXPLAINED, SetUp, Setting, Side, Summary,
     TuneError, Tuning, Verdict, Verified, VerifyError, VerifyQuestion, WayInputs,
 };

@@ -20,11 +20,11 @@
 
 use super::over_time::OverTime;
 use crate::predict::{Outcome, Question, predict};
-use crate::record::{CaseRecord, FlowRecord, TcpFlowSamples};
-use crate::scenario::Case;
-use crate::scenario::workload::{Program, Workload};
 use bentpipe_apps::Direction;
 use bentpipe_apps::bulk::Amount;
+use bentpipe_lab::record::{CaseRecord, FlowRecord, TcpFlowSamples};
+use bentpipe_lab::scenario::Case;
+use bentpipe_lab::scenario::workload::{Program, Workload};
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::units::DataSize;
 use std::collections::{BTreeMap, BTreeSet};

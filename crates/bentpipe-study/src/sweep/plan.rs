@@ -2,7 +2,7 @@
 
 use super::SweepError;
 use super::grid::{Quantity, Vary, quantity};
-use crate::scenario::{Scenario, find_link, flatten};
+use bentpipe_lab::scenario::{Scenario, find_link, flatten};
 use bentpipe_net::problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -16,9 +16,9 @@ use super::engine::Outcome;
 use super::grid::{plain, same_value};
 use super::load::Experiment;
 use super::published::{Check, Claim, Figure, Selection, Trend};
-use crate::report::quantity as write;
 use crate::sweep::grid::{Quantity, quantity};
 use crate::sweep::statistics::{Estimate, estimate, proportion};
+use bentpipe_lab::report::quantity as write;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

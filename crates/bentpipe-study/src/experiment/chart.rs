@@ -3,10 +3,10 @@
 use super::grid::{plain, same_value};
 use super::judge::{Lookup, Row};
 use super::published::{ChartSpec, Check, Selection};
-use crate::page::{Chart, Line};
-use crate::report::quantity as write;
 use crate::sweep::grid::quantity;
 use crate::sweep::statistics::estimate;
+use bentpipe_lab::page::{Chart, Line};
+use bentpipe_lab::report::quantity as write;
 
 /// The charts of an experiment, numbered from `first`.
 #[must_use]

@@ -5,9 +5,9 @@ use super::load::Experiment;
 use super::measure::{Measured, measure};
 use super::published::{Published, Trend};
 use super::table::{Table, markdown};
-use crate::scenario::Scenario;
-use crate::simulated::{self, SimulatedOptions};
 use crate::sweep::statistics::{Estimate, estimate};
+use bentpipe_lab::scenario::Scenario;
+use bentpipe_lab::simulated::{self, SimulatedOptions};
 use proptest::prelude::*;
 use std::sync::atomic::AtomicBool;
 

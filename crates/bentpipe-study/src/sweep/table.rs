@@ -1,7 +1,7 @@
 //! A sweep's summary for a terminal: one block for each workload and measurement, one line for each point.
 
 use super::summary::{Summary, SummaryRow};
-use crate::report::quantity;
+use bentpipe_lab::report::quantity;
 
 /// Lines after which a reader is better served by summary.csv.
 const LINES_MAX: usize = 400;

@@ -6,7 +6,7 @@ use super::engine::Outcome;
 use super::judge::{Lookup, Verdict};
 use super::load::Experiment;
 use super::table::Table;
-use crate::page::{Chart, Filter, Page};
+use bentpipe_lab::page::{Chart, Filter, Page};
 use serde::Serialize;
 
 #[derive(Serialize)]

@@ -2,9 +2,9 @@
 
 use super::grid::{Point, ReadAxis, axes, points};
 use super::published::Published;
-use crate::scenario::workload::{Program, Workload};
-use crate::scenario::{LinkUse, Scenario};
-use crate::simulated;
+use bentpipe_lab::scenario::workload::{Program, Workload};
+use bentpipe_lab::scenario::{LinkUse, Scenario};
+use bentpipe_lab::simulated;
 use bentpipe_net::problem::Problem;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Several copies of a network side by side, so that one live run gives several independent samples.
 
-use crate::scenario::Scenario;
+use bentpipe_lab::scenario::Scenario;
 use bentpipe_net::problem::Problem;
 use toml::{Table, Value};
 

@@ -3,8 +3,8 @@
 
 use super::load::Experiment;
 use super::measure::{Measured, measure};
-use crate::record::Record;
-use crate::scenario::Scenario;
+use bentpipe_lab::record::Record;
+use bentpipe_lab::scenario::Scenario;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

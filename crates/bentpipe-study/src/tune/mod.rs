@@ -18,8 +18,8 @@ pub use mtu::Row as MtuRow;
 pub use verify::{Measured, Verified, VerifyError, VerifyQuestion};
 
 use crate::predict::{self, CONNECTIONS_MAX, Inputs, PredictError, leaves_to_chance};
-use crate::report::quantity;
 use bentpipe_apps::Direction;
+use bentpipe_lab::report::quantity;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::units::{BitRate, DataSize};

@@ -3,10 +3,10 @@
 use super::hosts::{Atom, Hosts, Side};
 use super::measure::Summary;
 use super::{Tuning, commands};
-use crate::live::{self, LiveError, LiveOptions};
-use crate::record::{CaseRecord, WorkloadRecord};
-use crate::scenario::Scenario;
 use bentpipe_host::namespace::Privilege;
+use bentpipe_lab::live::{self, LiveError, LiveOptions};
+use bentpipe_lab::record::{CaseRecord, WorkloadRecord};
+use bentpipe_lab::scenario::Scenario;
 use bentpipe_net::problem::Problem;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};

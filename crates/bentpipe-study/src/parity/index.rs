@@ -11,7 +11,7 @@
 //! note = "why it is here"
 //! ```
 
-use crate::scenario::Scenario;
+use bentpipe_lab::scenario::Scenario;
 use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
 use serde::{Deserialize, Serialize};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! What was measured, and the file that keeps it: after a change of the simulator the live side need not run again.
 
 use super::index::Entry;
-use crate::record::Record;
+use bentpipe_lab::record::Record;
 use serde::{Deserialize, Serialize};
 
 /// The `format` of every file of samples.

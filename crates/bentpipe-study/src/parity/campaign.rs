@@ -4,8 +4,8 @@ use super::index::{Entry, Kind};
 use super::replicate::replicate;
 use super::samples::SampleFile;
 use super::statistics::{Summary, Twins, Verdict, judge_exact, judge_random, random_ratio};
-use crate::record::Record;
-use crate::scenario::Scenario;
+use bentpipe_lab::record::Record;
+use bentpipe_lab::scenario::Scenario;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -276,7 +276,7 @@ fn row(entry: &Entry, live: &SampleFile, simulated: &SampleFile, twins: &SampleF
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{CaseRecord, Measurement, Validity, WorkloadRecord};
+    use bentpipe_lab::record::{CaseRecord, Measurement, Validity, WorkloadRecord};
 
     const TEXT: &str = "title = 'x'\n[links.sat]\nkind = 'acts-t1'\nbetween = ['hub', 'pc']\n\
                         [[workloads]]\nname = 'w'\napp = 'bulk'\nclient = 'pc'\nserver = 'hub'\nbytes = '1 kB'\n";

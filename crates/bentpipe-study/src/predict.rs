@@ -4,8 +4,8 @@
 
 mod simulate;
 
-use crate::report::quantity;
 pub use bentpipe_apps::Direction;
+use bentpipe_lab::report::quantity;
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
 use bentpipe_link::queue::QueueLimit;
 use bentpipe_net::packet::Packet;

@@ -7,7 +7,7 @@
 //! hosts.*.tcp.KEY=…           every site; likewise links.*, workloads.* and services.*
 //! ```
 
-use crate::scenario::Scenario;
+use bentpipe_lab::scenario::Scenario;
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::{BitRate, DataSize, Percent};
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! The points of an experiment: for each case every combination of the axes that it follows.
 
-use crate::scenario::{Axis, Scenario};
 use crate::sweep::grid::{Vary, quantity};
+use bentpipe_lab::scenario::{Axis, Scenario};
 use bentpipe_net::problem::Problem;
 use std::collections::BTreeMap;
 

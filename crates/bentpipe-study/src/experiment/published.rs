@@ -21,8 +21,8 @@
 //! along an axis; or `cannot`, why nothing can be compared.
 
 use super::grid::{ReadAxis, same_value};
-use crate::scenario::Scenario;
 use crate::sweep::grid::{Quantity, quantity};
+use bentpipe_lab::scenario::Scenario;
 use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 
 use super::SweepError;
 use super::plan::{Plan, SeedRule};
-use crate::record::Record;
+use bentpipe_lab::record::Record;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
