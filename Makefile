@@ -24,7 +24,7 @@ bench:
 	$(CARGO) bench --locked -p bentpipe-sim --bench simulator
 	$(CARGO) bench --locked -p bentpipe-lab --bench gateway
 
-# A pair of gateway daemons between real kernels, with the numbers of docs/gateway.md: thousands of connections, a gigabyte,
+# A pair of gateway daemons between real kernels, with the numbers of docs/reference/gateway.md: thousands of connections, a gigabyte,
 # 150 deaths. Takes about five minutes.
 bench-gateway:
 	$(CARGO) test --locked -p bentpipe --test gateway -- scale pushback --full
@@ -34,13 +34,13 @@ bench-gateway:
 test-gateway-long:
 	$(CARGO) test --locked -p bentpipe --test gateway -- strangers silence reload circuit --full
 
-# `bentpipe get` and `put` beside lftp, aria2 and curl, with real servers behind an emulated T1: docs/transfers.md. Takes about
+# `bentpipe get` and `put` beside lftp, aria2 and curl, with real servers behind an emulated T1: docs/reference/transfers.md. Takes about
 # 17 minutes.
 bench-transfers: build
 	tools/setup vsftpd nginx lftp aria2c curl
 	BENTPIPE=$(BIN) tools/bench-transfers
 
-# Live runs beside simulated ones: docs/parity.md. Live samples stay in runs/parity; to use them again:
+# Live runs beside simulated ones: docs/explanation/parity.md. Live samples stay in runs/parity; to use them again:
 # bentpipe parity --live-from runs/parity
 parity: build
 	$(BIN) parity --out runs/parity

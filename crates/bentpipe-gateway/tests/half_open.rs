@@ -16,7 +16,7 @@ use support::{HUB, TERMINAL, at, configs, hub_address, link_config, seconds};
 
 /// Handshakes under way at a time, as `satellite/quic/hub.rs` has it.
 const HALF_OPEN_MAX: u64 = 8;
-/// What docs/gateway.md says that each of them holds at most.
+/// What docs/reference/gateway.md says that each of them holds at most.
 const EACH_MAX: i64 = 384 << 10;
 /// Left when all have gone: tables that have grown keep their room.
 const LEFT_MAX: i64 = 96 << 10;

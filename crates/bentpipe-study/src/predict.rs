@@ -1,5 +1,5 @@
 //! What the analytic models say of a transfer over a link: the inputs that the link and the TCP settings give, and a row
-//! a model; and what the simulator makes of the same transfer. Pure: a question in, an answer out. `docs/models.md`
+//! a model; and what the simulator makes of the same transfer. Pure: a question in, an answer out. `docs/reference/models.md`
 //! explains the models and where they hold.
 
 mod simulate;

@@ -92,7 +92,7 @@ pub enum GatewayAction {
 /// Run a gateway
 ///
 /// SIGTERM or SIGINT ends it once its connections have ended or the time for that is over, a second one at once; SIGHUP reads
-/// the link's rate from the file again. docs/gateway.md explains the file.
+/// the link's rate from the file again. docs/reference/gateway.md explains the file.
 #[derive(Debug, Args)]
 pub struct GatewayArguments {
     /// The gateway's file
@@ -144,7 +144,7 @@ pub enum LinksAction {
 /// Say what the analytic models of TCP and the simulator predict for a transfer
 ///
 /// The client is at the terminal, the server at the hub. Nothing is sent: these are formulas, each with its source, fed with
-/// what the link and the TCP settings say, and beside them the same transfer in virtual time. docs/models.md explains them.
+/// what the link and the TCP settings say, and beside them the same transfer in virtual time. docs/reference/models.md explains them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  bentpipe predict acts-t1 --tcp windows-95 --bytes '5 MB'\n  \
 bentpipe predict geo-two-way --tcp tcp-lfn --set noise=1e-6 --set 'tcp.receive_window=64 KiB' --bytes '50 MB'")]
@@ -179,7 +179,7 @@ pub struct PredictArguments {
 ///
 /// Closed forms say what could help; the simulator says what does, for transfers of several sizes both ways. What helps is
 /// printed as commands for Linux, at the host that they belong to; what does not help, or Linux cannot set, is said.
-/// docs/tuning.md explains it.
+/// docs/explanation/tuning.md explains it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  bentpipe tune acts-t1\n  bentpipe tune iperspace --tcp windows-95 --direction download --verify\n  \
@@ -377,7 +377,7 @@ pub struct SweepArguments {
 
 /// List the experiments, or run some and hold them against the papers they are from
 ///
-/// An experiment is a folder with a scenario and what a paper published about it. docs/experiments.md states the rules.
+/// An experiment is a folder with a scenario and what a paper published about it. docs/reference/experiments.md states the rules.
 #[derive(Debug, Args)]
 pub struct ExperimentsArguments {
     /// Where the experiments are
@@ -429,7 +429,7 @@ pub struct ExperimentsRunArguments {
 ///
 /// Any ordinary server will do: the file is fetched in pieces, by REST and RETR or by range requests. The same command
 /// goes on where an earlier one was interrupted. A file gets its name when it is whole; until then it is
-/// .NAME.bentpipe-part. docs/transfers.md explains.
+/// .NAME.bentpipe-part. docs/reference/transfers.md explains.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n  bentpipe get https://example.org/image.iso --digest sha256:…\n  \

@@ -1,7 +1,7 @@
 //! Analytic models of TCP over satellite links, each with its source, its range and its limits.
 //!
 //! All are pure functions. A loss probability `p` is that of one data segment, `0 ≤ p < 1`; a value outside is the caller's
-//! mistake and panics. Where a formula divides by `p`, values below [`P_MIN`] count as no loss. `docs/models.md` says what
+//! mistake and panics. Where a formula divides by `p`, values below [`P_MIN`] count as no loss. `docs/reference/models.md` says what
 //! each model is good for.
 
 pub mod asymmetry;

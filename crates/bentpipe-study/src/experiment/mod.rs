@@ -2,7 +2,7 @@
 //!
 //! An experiment is a folder `experiments/ID/` with `scenario.toml` (the case, its axes, what was assumed),
 //! `published.toml` (what the paper says and how far ours may be from it) and a README. [`load`] reads and checks it,
-//! [`engine`] runs its points, [`judge`] compares, [`table`] and [`page`] write what came out. `docs/experiments.md`
+//! [`engine`] runs its points, [`judge`] compares, [`table`] and [`page`] write what came out. `docs/reference/experiments.md`
 //! states the rules.
 
 pub mod chart;

@@ -201,7 +201,7 @@ const MADE: &str = "\
 
 ";
 const MARKDOWN_HEAD: &str = "\
-What the five papers published and what the same cases measure here, {how}. [experiments.md](experiments.md) states the
+What the five papers published and what the same cases measure here, {how}. [experiments.md](reference/experiments.md) states the
 rules behind the verdicts; each experiment's README says what was assumed, and what we believe where ours differs. The last columns
 show what the authors could have had: the same case with today's stack at both ends, and with a gateway pair on the link (a dash: not
 measured). Beside a ratio (÷) they show a ratio: both of its parts are with the remedy. *(÷ published)* behind it: the remedy makes no

@@ -1,5 +1,5 @@
 //! What to set on ordinary hosts for a link, why, and what it gains: candidates from closed forms, confirmed by
-//! simulation, as commands for Linux, and measured live. `docs/tuning.md` explains it.
+//! simulation, as commands for Linux, and measured live. `docs/explanation/tuning.md` explains it.
 
 mod candidates;
 mod circuit;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const HOLD: Duration = Duration::from_secs(4);
 /// What the last questions into the silence, and a busy machine, may take beside.
 const SLACK: Duration = Duration::from_secs(11);
-/// A hub that has nothing to say asks a silent terminal after this time (docs/gateway.md).
+/// A hub that has nothing to say asks a silent terminal after this time (docs/reference/gateway.md).
 const ASKS_AFTER: Duration = Duration::from_secs(120);
 const QUIET: Duration = Duration::from_secs(2);
 /// What a client waits for an answer that is at hand.

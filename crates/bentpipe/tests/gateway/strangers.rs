@@ -35,7 +35,7 @@ const MEMORY_MORE_KB: u64 = 16_000;
 const BURST: u32 = 4;
 /// With strangers a transfer has at least this part of the rate that it has without them.
 const SHARE: f64 = 0.7;
-/// As docs/gateway.md says.
+/// As docs/reference/gateway.md says.
 const HANDSHAKES_MAX: f64 = 8.0;
 /// Strangers that call at a time: more than the hub has room for.
 const CALLERS: u32 = 16;
