@@ -37,7 +37,7 @@ def test_a_sweep_of_the_shipped_scenario(real, tmp_path):
 
 
 def test_noise_that_nothing_passes(real, tmp_path):
-    """As in docs/reference/sweeps.md, with fewer seeds."""
+    """As in docs/how-to/sweep.md, with fewer seeds."""
     sweep = bentpipe.sweep(
         SCENARIO,
         vary={"links.sat.noise.ratio": "1e-9..1e-3 log 13", "hosts.*.tcp.receive_window": ["8KiB", "64KiB", "1MiB"]},

@@ -122,7 +122,7 @@ fn column<'a>(summary: &'a str, (key, value): (&str, &str), name: &str) -> Vec<&
     rows.iter().filter(|row| row[key] == value).map(|row| row[column]).collect()
 }
 
-/// As in docs/reference/sweeps.md, with fewer seeds: at 1e-3 nothing gets through, and the runs end by themselves.
+/// As in docs/how-to/sweep.md, with fewer seeds: at 1e-3 nothing gets through, and the runs end by themselves.
 #[test]
 fn a_sweep_up_to_noise_that_nothing_passes_ends_and_is_the_same_with_any_jobs() {
     let place = Place::new(users()[0]);

@@ -1,7 +1,7 @@
 //! A pair of gateway daemons between real kernels, in four namespaces in a row: client, terminal, hub, server.
 //!
 //! `cargo test -p bentpipe --test gateway -- [PART…] [--full]`: `make bench-gateway` runs the part `scale` with the numbers
-//! that docs/reference/gateway.md reports, `make test` all parts with small ones.
+//! that docs/reference/performance.md reports, `make test` all parts with small ones.
 //!
 //! A process gains the right to namespaces only while it has one thread, so this test has a main of its own.
 
