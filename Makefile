@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN = target/release/bentpipe
 
-.PHONY: all build demo test test-gateway-long bench bench-gateway bench-transfers parity results check man install clean setup-demo setup-test
+.PHONY: all build demo test test-gateway-long bench bench-gateway bench-transfers parity results docs check man install clean setup-demo setup-test
 
 all: build
 
@@ -17,38 +17,43 @@ demo: setup-demo build
 test: setup-test
 	tools/test
 
-# Measures the emulator beside a bare veth pair, then the simulator beside ns-3 (if it is there: see the bench), then what a
-# gateway pair reaches in virtual time. Takes about ten minutes; the machine should be otherwise idle.
+# Compares the emulator with a bare veth pair, then the simulator with ns-3 (if it is installed: see the bench), then measures a gateway
+# pair in virtual time. Takes about ten minutes; the machine should be otherwise idle.
 bench:
 	$(CARGO) bench --locked -p bentpipe-host --bench emulator
 	$(CARGO) bench --locked -p bentpipe-sim --bench simulator
 	$(CARGO) bench --locked -p bentpipe-lab --bench gateway
 
-# A pair of gateway daemons between real kernels, with the numbers of docs/reference/gateway.md: thousands of connections, a gigabyte,
+# A pair of gateway daemons between real kernels, for docs/reference/performance.md: thousands of connections, a gigabyte,
 # 150 deaths. Takes about five minutes.
 bench-gateway:
 	$(CARGO) test --locked -p bentpipe --test gateway -- scale pushback --full
 
-# What takes minutes of the same tests: strangers' floods, a silent gateway (two minutes until an idle one is asked), rates declared
-# anew, a dial-up circuit. Takes about seven minutes.
+# The long ones of the same tests: floods by unauthenticated peers, a silent gateway (an idle one is probed after two minutes), rates
+# declared again, a dial-up circuit. Takes about seven minutes.
 test-gateway-long:
 	$(CARGO) test --locked -p bentpipe --test gateway -- strangers silence reload circuit --full
 
-# `bentpipe get` and `put` beside lftp, aria2 and curl, with real servers behind an emulated T1: docs/reference/transfers.md. Takes about
-# 17 minutes.
+# `bentpipe get` and `put` compared with lftp, aria2 and curl, with real servers behind an emulated T1, for docs/reference/performance.md.
+# Takes about 17 minutes.
 bench-transfers: build
 	tools/setup vsftpd nginx lftp aria2c curl
 	BENTPIPE=$(BIN) tools/bench-transfers
 
-# Live runs beside simulated ones: docs/explanation/parity.md. Live samples stay in runs/parity; to use them again:
+# Live runs compared with simulated ones: docs/explanation/parity.md. Live samples stay in runs/parity; to use them again:
 # bentpipe parity --live-from runs/parity
 parity: build
 	$(BIN) parity --out runs/parity
 
-# What the experiments give, for docs/results.md; a test rejects a stale page.
+# The results of the experiments, docs/results.md; a test rejects a stale page.
 results: build
 	$(BIN) experiments run all --markdown > docs/results.new
 	mv docs/results.new docs/results.md
+
+# The documentation as a site in target/site; broken links are errors.
+docs:
+	tools/setup venv
+	tools/docs
 
 check:
 	$(CARGO) fmt --all --check
