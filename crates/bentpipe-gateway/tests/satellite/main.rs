@@ -3,6 +3,7 @@
 mod faults;
 mod fuzz;
 mod handshake;
+mod idle;
 mod rates;
 mod security;
 mod streams;

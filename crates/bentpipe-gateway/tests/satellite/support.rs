@@ -283,6 +283,11 @@ impl World {
         }
     }
 
+    /// The next datagram that a side sends never arrives.
+    pub fn doom_next(&mut self, side: usize) {
+        self.doomed.insert((side, self.sent[side]));
+    }
+
     /// What a side was told.
     pub fn config_of(&self, side: usize) -> &SatelliteConfig {
         &self.configs[side]

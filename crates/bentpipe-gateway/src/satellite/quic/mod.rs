@@ -351,17 +351,22 @@ impl QuicSatellite {
         self.pacer.time_for(self.config.mtu * 8)
     }
 
-    /// The last packets of a short exchange once more, where it is worth it.
-    fn transmit_tail(&mut self, now: Instant, into: &mut Vec<u8>) -> Option<SocketAddr> {
-        let packet = self.packet_time();
+    /// The last packets of a short exchange go again as soon as nothing follows them.
+    fn repeats_tail(&self) -> bool {
         let lossy = self.config.loss >= LOSS_MIN || self.rate.recent_loss() >= LOSS_MIN;
-        let quick = packet.ns * 12 <= self.rate.base_round_trip().ns;
-        let peer = self.current.as_mut()?;
-        if self.config.dial_up || !lossy || !quick || !peer.is_connected() {
-            peer.tail.clear();
-            return None;
-        }
-        let (to, datagram) = peer.tail.take(now, packet)?;
+        let quick = self.packet_time().ns * 12 <= self.rate.base_round_trip().ns;
+        lossy && quick && !self.config.dial_up
+    }
+
+    /// The last packets of a short exchange once more: where it is worth it, or (`overdue`) because no answer has come.
+    fn transmit_tail(&mut self, now: Instant, overdue: bool, into: &mut Vec<u8>) -> Option<SocketAddr> {
+        let (repeats, packet) = (self.repeats_tail(), self.packet_time());
+        let peer = self.current.as_mut().filter(|peer| peer.is_connected())?;
+        let (to, datagram) = match overdue {
+            true => peer.tail.take_overdue()?,
+            false if repeats => peer.tail.take(now, packet)?,
+            false => return None,
+        };
         let bits = wire_bits(&self.config.framing, self.config.mtu, to, &datagram);
         *into = datagram;
         self.count_sent(now, bits);
@@ -433,6 +438,9 @@ impl Satellite for QuicSatellite {
             return None;
         }
         self.blocked = false;
+        if let Some(to) = self.transmit_tail(now, true, into) {
+            return Some(to);
+        }
         let sent = self.each(now, |satellite, peer| {
             let mut around = Surroundings {
                 config: &satellite.config,
@@ -446,7 +454,7 @@ impl Satellite for QuicSatellite {
             self.count_sent(now, sent.bits);
             return Some(sent.to);
         }
-        if let Some(to) = self.transmit_tail(now, into) {
+        if let Some(to) = self.transmit_tail(now, false, into) {
             return Some(to);
         }
         if let Some(to) = self.transmit_reply(now, into) {
@@ -460,7 +468,12 @@ impl Satellite for QuicSatellite {
         let peers = self.current.iter().chain(&self.half_open);
         let peers = peers.filter_map(|peer| peer.next_wake(&self.rate, &self.config)).min();
         let link = self.blocked.then(|| self.pacer.next());
-        let tail = self.current.as_ref().and_then(|peer| peer.tail.due(self.packet_time()));
+        let tail =
+            self.current.as_ref().filter(|peer| peer.is_connected()).and_then(|peer| match peer.tail.is_overdue() {
+                true => Some(self.pacer.next()),
+                false if self.repeats_tail() => peer.tail.due(self.packet_time()),
+                false => None,
+            });
         let tail = tail.map(|due| due.max(self.pacer.next()));
         let reply = self.strangers.due().map(|due| due.max(self.pacer.next()));
         [peers, link, tail, reply, self.role_wake()].into_iter().flatten().min()

@@ -62,6 +62,8 @@ pub(super) struct Peer {
     probed: Option<Instant>,
     probes: u32,
     probe: bool,
+    /// What the other side has not answered in time was sent again.
+    repeated: bool,
     silent: bool,
     /// Frames with stream data received, now and when the other side was last asked for a sign of life.
     received: u64,
@@ -125,6 +127,7 @@ impl Peer {
             probed: None,
             probes: 0,
             probe: false,
+            repeated: false,
             silent: false,
             received: 0,
             received_asked: 0,
@@ -208,6 +211,7 @@ impl Peer {
         self.probes = 0;
         self.probed = None;
         self.probe = false;
+        self.repeated = false;
         self.circuit_until = None;
         if missing {
             around.rate.resumed(now);
@@ -224,7 +228,7 @@ impl Peer {
     /// After anything was done to the connection: what became of packets, and when it must be woken.
     pub(super) fn settle(&mut self, now: Instant, around: &mut Surroundings<'_>) {
         self.gate.take(&mut self.fates);
-        let mut acked = false;
+        let mut newest = None;
         for fate in self.fates.drain(..) {
             match fate {
                 Fate::Acked(sent, bytes) => {
@@ -232,21 +236,24 @@ impl Peer {
                     // The handshake's packets may have waited for a circuit's set-up.
                     if self.established.is_some_and(|at| at <= sent) {
                         around.rate.on_acked(now, sent, bytes);
-                        let trip = now.since(sent);
-                        let smoothed = self.round_trip.map_or(trip.ns, |old| old.ns - old.ns / 8 + trip.ns / 8);
-                        self.round_trip = Some(Duration { ns: smoothed });
                         self.delivered += bytes.saturating_sub(super::settings::OVERHEAD - 12);
-                        acked = true;
+                        newest = newest.max(Some(sent));
                     }
                 }
                 Fate::Lost(bytes) => self.streams.on_lost(bytes),
             }
         }
-        if acked {
+        if let Some(sent) = newest {
+            // The earlier ones waited for it to be acknowledged with them.
+            let trip = now.since(sent);
+            let smoothed = self.round_trip.map_or(trip.ns, |old| old.ns - old.ns / 8 + trip.ns / 8);
+            self.round_trip = Some(Duration { ns: smoothed });
+            self.tail.on_acked(sent);
             around.rate.judge(now);
         }
         if self.gate.in_flight() == 0 {
             self.waiting_since = None;
+            self.tail.clear();
             if !self.streams.is_sending() {
                 self.delivered = self.streams.written();
             }
@@ -287,11 +294,30 @@ impl Peer {
 
     /// How long an answer takes at most when nothing is wrong.
     fn patience(&self, around_rate: &RateControl, config: &SatelliteConfig) -> Duration {
-        let base = around_rate.base_round_trip().max(config.round_trip);
-        let smoothed = self.round_trip.unwrap_or(base).min(Duration { ns: base.ns * 4 }).max(base);
-        let packets = Duration::from_secs_f64(4.0 * config.mtu as f64 * 8.0 / around_rate.rate() as f64);
+        let smoothed = self.smoothed(around_rate, config);
         let delays = Duration { ns: ack_delay(config).ns * 2 };
-        PROBE_EVERY.max(Duration { ns: smoothed.ns / 2 * 3 } + delays + packets)
+        PROBE_EVERY.max(Duration { ns: smoothed.ns / 2 * 3 } + delays + four_packets(around_rate, config))
+    }
+
+    fn smoothed(&self, rate: &RateControl, config: &SatelliteConfig) -> Duration {
+        let base = rate.base_round_trip().max(config.round_trip);
+        self.round_trip.unwrap_or(base).min(Duration { ns: base.ns * 4 }).max(base)
+    }
+
+    /// When the answer is overdue that usually comes: a round trip, an acknowledgement put off as long as it may be, and
+    /// half as much for jitter. The last packets of a short exchange are sent again then, and with them a packet that asks
+    /// for an acknowledgement at once. Without that, a receiver that has not acknowledged anything since the handshake may
+    /// put the first acknowledgement off until its packet threshold: quinn-proto 0.11.19 stops the timer for it whenever
+    /// it acknowledges a packet of the handshake.
+    fn repeat_due(&self, rate: &RateControl, config: &SatelliteConfig) -> Option<Instant> {
+        // An answer to something else, such as a keep-alive just before, does not put it off.
+        let waiting = self.waiting_since.filter(|_| !self.repeated && self.probed.is_none());
+        let since = self.tail.since().or(waiting).filter(|_| self.is_connected())?;
+        let delay = ack_delay(config);
+        let trip = rate.base_round_trip().max(self.sizes.first_round_trip);
+        let trip = (trip + delay).max(self.smoothed(rate, config));
+        let due = since + trip + Duration { ns: delay.ns / 2 } + four_packets(rate, config);
+        Some(self.circuit_until.map_or(due, |until| due.max(until)))
     }
 
     fn probe_spacing(&self, now: Instant, config: &SatelliteConfig) -> Duration {
@@ -328,7 +354,9 @@ impl Peer {
     /// When `wake` is due.
     pub(super) fn next_wake(&self, rate: &RateControl, config: &SatelliteConfig) -> Option<Instant> {
         let probe = self.probe_due(rate, config).filter(|_| !self.probe);
-        [self.timeout(), probe, self.keep_alive_due(config), self.again_due(rate)].into_iter().flatten().min()
+        let keep_alive = self.keep_alive_due(config);
+        let again = [self.again_due(rate), self.repeat_due(rate, config)];
+        [self.timeout(), probe, keep_alive].into_iter().chain(again).flatten().min()
     }
 
     /// Timers and silence. `Some`: the other side is given up.
@@ -338,6 +366,11 @@ impl Peer {
         }
         if self.again_due(around.rate).is_some_and(|at| at <= now) {
             self.send_again(now);
+        }
+        if self.repeat_due(around.rate, around.config).is_some_and(|at| at <= now) {
+            self.repeated = true;
+            self.tail.set_overdue();
+            self.expire();
         }
         if self.keep_alive_due(around.config).is_some_and(|at| at <= now) {
             self.sent = now;
@@ -356,9 +389,8 @@ impl Peer {
                 self.silent = true;
                 around.events.push_back(Event::Silent);
             }
-            // A circuit's set-up is part of the first round trips that the library measures, and its time-outs are as
-            // long for a while.
-            if self.probes == 0 && !circuit && self.timeout.is_some_and(|at| at > now + patience) {
+            // The library's own time-out is put off by each question, and only its questions ask for an answer at once.
+            if (self.probes + 1).is_power_of_two() && !circuit {
                 self.expire();
             }
             self.probed = Some(now);
@@ -441,6 +473,11 @@ impl Peer {
             let _ = self.connection.poll_transmit(at, 1, &mut Vec::new());
         }
     }
+}
+
+/// The time that four full packets take.
+fn four_packets(rate: &RateControl, config: &SatelliteConfig) -> Duration {
+    Duration::from_secs_f64(4.0 * config.mtu as f64 * 8.0 / rate.rate() as f64)
 }
 
 /// Frames that ask for an acknowledgement (RFC 9000 §13.2).

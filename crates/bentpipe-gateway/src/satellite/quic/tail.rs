@@ -1,9 +1,10 @@
 //! The last packets of an exchange once more.
 //!
 //! A loss in the middle of a transfer is seen by what comes after it. Behind the last packets nothing comes: their loss
-//! waits for a time-out of more than a round trip. On a link that loses packets, the last few of a short exchange are
-//! therefore sent a second time, verbatim, when nothing follows; the receiver drops what it has. Long transfers, whose
-//! tail costs little in proportion, and links on which it would take long, do without.
+//! waits for a time-out, and the library then only asks what has arrived (quinn-proto `spaces.rs`, `maybe_queue_probe`): data
+//! go again a round trip later. The last few packets of a short exchange are therefore sent a second time, verbatim; the
+//! receiver drops what it has. On a link that loses packets that happens as soon as nothing follows, unless it would take
+//! long; on every link when the answer is overdue. Long transfers, whose tail costs little in proportion, do without.
 
 use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -23,12 +24,15 @@ pub(super) struct Tail {
     /// When packets were sent, within a round trip.
     times: VecDeque<Instant>,
     last: Instant,
+    /// The answer is overdue: all of them go now.
+    overdue: bool,
 }
 
 impl Tail {
     /// A packet with stream data left.
     pub(super) fn on_sent(&mut self, now: Instant, round_trip: Duration, to: SocketAddr, datagram: &[u8]) {
         self.last = now;
+        self.overdue = false;
         self.times.push_back(now);
         while self.times.len() > SHORT + 1 || self.times.front().is_some_and(|sent| *sent + round_trip < now) {
             self.times.pop_front();
@@ -56,9 +60,39 @@ impl Tail {
         self.recent.pop_front()
     }
 
-    /// Forgets them: the path has proved good, or it would take too long.
+    /// When the last of what is kept was sent, unless it goes again now.
+    pub(super) fn since(&self) -> Option<Instant> {
+        (!self.recent.is_empty() && !self.overdue).then_some(self.last)
+    }
+
+    /// A packet sent then has arrived; what else was lost before it, the library finds out.
+    pub(super) fn on_acked(&mut self, sent: Instant) {
+        if sent >= self.last {
+            self.clear();
+        }
+    }
+
+    /// No answer has come in the time that one takes: what is kept goes again now.
+    pub(super) fn set_overdue(&mut self) {
+        self.overdue = !self.recent.is_empty();
+    }
+
+    /// Some are to go again now.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.overdue
+    }
+
+    /// The next of those whose answer is overdue.
+    pub(super) fn take_overdue(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
+        let next = if self.overdue { self.recent.pop_front() } else { None };
+        self.overdue = !self.recent.is_empty() && next.is_some();
+        next
+    }
+
+    /// Forgets them: everything has arrived.
     pub(super) fn clear(&mut self) {
         self.recent.clear();
+        self.overdue = false;
     }
 }
 
@@ -90,5 +124,9 @@ mod tests {
         assert_eq!(tail.due(PACKET), None, "a long transfer");
         tail.on_sent(at(2000), TRIP, to, &[1]);
         assert_eq!(tail.due(PACKET), Some(at(2005)), "a request later");
+        assert_eq!(tail.take_overdue(), None);
+        tail.set_overdue();
+        assert_eq!(tail.take_overdue(), Some((to, vec![1])), "whatever the link is like");
+        assert_eq!((tail.take_overdue(), tail.is_overdue()), (None, false));
     }
 }
