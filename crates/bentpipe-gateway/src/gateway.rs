@@ -158,6 +158,7 @@ impl Gateway {
             connected: self.satellite.is_connected(),
             silent: self.pair.silent_since.is_some(),
             contexts: self.shared.contexts.in_use(),
+            memory_held: self.shared.figures.memory_held + self.satellite.unread_bytes(),
             satellite: self.satellite.statistics(),
             ..self.shared.figures
         }
@@ -391,6 +392,18 @@ impl Gateway {
                 Event::Opened(stream) => self.opened(sockets, stream),
                 Event::Readable(stream) | Event::Writable(stream) => {
                     self.ready.extend(self.by_stream.get(&stream).copied());
+                }
+                Event::Signal(stream, word) => {
+                    if let Some(key) = self.by_stream.get(&stream).copied() {
+                        self.with(sockets, key, |connection, site| connection.credit(site, word));
+                        self.ready.insert(key);
+                    }
+                }
+                Event::Overrun(stream) => {
+                    if let Some(key) = self.by_stream.get(&stream).copied() {
+                        self.with(sockets, key, |connection, site| connection.overrun(site));
+                        self.ready.insert(key);
+                    }
                 }
                 Event::Reset(stream, _) => {
                     if let Some(key) = self.by_stream.get(&stream).copied() {
@@ -651,6 +664,7 @@ impl Program for Gateway {
         self.satellite.wake(self.now);
         for round in 1.. {
             let mut any = self.receive(sockets);
+            self.shared.unread = self.satellite.unread_bytes();
             any |= self.take_events(sockets);
             if let Some(capture) = sockets.capture() {
                 capture.take_changed(&mut self.changed);

@@ -1,16 +1,22 @@
 //! Credit: how much the other relay may send before more of it has been given to the site.
 //!
 //! Each direction of a connection has its own, so that a reader who rests holds back its own sender and nobody else: what
-//! arrives is taken from the satellite side at once and waits here, never in the windows that all streams share. Every
+//! has arrived waits in the satellite side, stream by stream, and never in the windows that all streams share. Every
 //! direction may have [`BASE`] on its way; what goes beyond it comes from one [`Budget`]. Data, packed and urgent frames
-//! cost their whole length, header included; all others are free.
+//! cost their whole length, header included; all others are free, and [`FREE`] bytes of them may wait. Credit goes on the
+//! pair's control stream, so what arrives need not be looked at before its turn: the satellite side holds the other
+//! relay to its credit by the bytes that it keeps ([`Grant::limit`]).
 
-use super::frame::{Credit, Kind, Malformed, UNIT, take_header};
+use super::frame::{Credit, Malformed, UNIT};
+use crate::satellite::{UNREAD_FIRST, Unread};
 use bentpipe_net::time::{Duration, Instant};
-use std::collections::VecDeque;
 
 /// What every direction may have on its way without being told: four frames, and a request of any usual length.
 pub(crate) const BASE: u64 = 64 << 10;
+/// Bytes of frames that cost nothing: an opening with the longest name, or a reply, and the end.
+const FREE: u64 = 1 << 10;
+// Nobody oversteps before a relay has seen the stream.
+const _: () = assert!(BASE + FREE == UNREAD_FIRST);
 /// Round trips' worth of a direction that is drained: one on its way, one while a lost packet is sent again, one more when
 /// that is lost too, one for the credit's own way and what is given at once.
 const TRIPS: u64 = 4;
@@ -57,13 +63,11 @@ impl Budget {
     }
 }
 
-/// What the receiver of a direction keeps. All numbers count bytes from the start of the stream.
+/// What the receiver of a direction keeps. All numbers count bytes of frames that cost, from the start of the stream.
 #[derive(Debug)]
 pub(crate) struct Grant {
     granted: u64,
-    /// Frames that cost and have arrived, the last perhaps in part.
-    used: u64,
-    /// Of these, what has been given to the site.
+    /// What has been given to the site.
     consumed: u64,
     /// What is to be granted beyond `consumed`.
     window: u64,
@@ -81,7 +85,6 @@ impl Default for Grant {
     fn default() -> Grant {
         Grant {
             granted: BASE,
-            used: 0,
             consumed: 0,
             window: BASE,
             grown: 0,
@@ -94,26 +97,27 @@ impl Default for Grant {
 }
 
 impl Grant {
-    /// A frame of this length has begun to arrive.
-    pub(crate) fn note_used(&mut self, bytes: usize) -> Result<(), Malformed> {
-        self.used += bytes as u64;
-        if self.used > self.granted {
+    /// So much has been given to the site.
+    pub(crate) fn note_consumed(&mut self, now: Instant, bytes: usize) -> Result<(), Malformed> {
+        self.consumed += bytes as u64;
+        self.active = now;
+        if self.consumed > self.granted && !self.ended {
             return Err(Malformed("more data than there was credit for"));
         }
         Ok(())
     }
 
-    /// So much has been given to the site.
-    pub(crate) fn note_consumed(&mut self, now: Instant, bytes: usize) {
-        self.consumed += bytes as u64;
-        self.active = now;
+    /// Bytes of the stream that may wait to be read.
+    pub(crate) fn limit(&self) -> u64 {
+        self.granted.saturating_sub(self.consumed) + FREE
     }
 
-    /// Nothing that costs will come.
-    pub(crate) fn note_ended(&mut self, budget: &mut Budget) {
-        self.ended = true;
-        self.granted = self.used;
-        self.account(budget);
+    /// All that will come is there: `rest` bytes more.
+    pub(crate) fn note_complete(&mut self, rest: u64, budget: &mut Budget) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.granted = self.granted.min(self.consumed + rest);
+            self.account(budget);
+        }
     }
 
     /// The other side gives credit back.
@@ -121,11 +125,11 @@ impl Grant {
         if self.ended {
             return Ok(());
         }
-        if bytes > self.granted - self.used {
+        if bytes > self.granted.saturating_sub(self.consumed) {
             return Err(Malformed("more credit given back than there was"));
         }
         self.granted -= bytes;
-        self.window = (self.granted - self.consumed).max(BASE);
+        self.window = (self.granted.saturating_sub(self.consumed)).max(BASE);
         self.grown = self.consumed;
         self.account(budget);
         Ok(())
@@ -151,7 +155,7 @@ impl Grant {
             self.window = full.min(self.window * GROWTH);
             self.grown = self.consumed;
         }
-        let outstanding = self.granted - self.consumed;
+        let outstanding = self.granted.saturating_sub(self.consumed);
         let mut want = self.window.saturating_sub(outstanding);
         if want < self.window / PIECE {
             return None;
@@ -184,7 +188,7 @@ impl Grant {
 
     /// Keeps the budget in step.
     pub(crate) fn account(&mut self, budget: &mut Budget) {
-        let reserved = (self.granted - self.consumed).saturating_sub(BASE);
+        let reserved = (self.granted.saturating_sub(self.consumed)).saturating_sub(BASE);
         budget.reserved = budget.reserved + reserved - self.reserved;
         self.reserved = reserved;
     }
@@ -196,104 +200,9 @@ impl Grant {
     }
 
     /// Whether the other side is to be asked for what it does not use; said once for each credit.
-    pub(crate) fn asks_back(&mut self, now: Instant) -> bool {
-        let unused = (self.granted - self.used).saturating_sub(BASE).min(self.reserved);
+    pub(crate) fn asks_back(&mut self, now: Instant, unread: Unread) -> bool {
+        let unused = (self.granted.saturating_sub(self.consumed)).saturating_sub(BASE + unread.all).min(self.reserved);
         unused >= UNIT && now.since(self.active) >= IDLE && !std::mem::replace(&mut self.asked, true)
-    }
-}
-
-/// Looks at the frames of a stream as they arrive, long before their turn: credit must not wait behind data.
-#[derive(Debug, Default)]
-pub(crate) struct Scanner {
-    head: [u8; 8],
-    have: usize,
-    /// Bytes of a payload that pass unseen.
-    skip: usize,
-}
-
-/// What the scanner has found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
-    /// A frame begins, so long with its header.
-    Frame(Kind, usize),
-    Credit(Credit),
-}
-
-impl Scanner {
-    /// Looks at the next bytes of the stream as far as the next finding; how many bytes that took.
-    pub(crate) fn next(&mut self, bytes: &[u8]) -> Result<(usize, Option<Found>), Malformed> {
-        let mut at = self.skip.min(bytes.len());
-        self.skip -= at;
-        while let Some(byte) = bytes.get(at) {
-            at += 1;
-            self.head[self.have] = *byte;
-            self.have += 1;
-            let Some((kind, length, own)) = take_header(&self.head[..self.have])? else { continue };
-            if kind != Kind::Credit {
-                (self.have, self.skip) = (0, length);
-                return Ok((at, Some(Found::Frame(kind, own + length))));
-            }
-            if self.have == own + length {
-                let credit = Credit::take(&self.head[own..self.have])?;
-                self.have = 0;
-                return Ok((at, Some(Found::Credit(credit))));
-            }
-        }
-        Ok((at, None))
-    }
-}
-
-/// Bytes that have arrived and wait for the site, in pieces.
-#[derive(Debug, Default)]
-pub(crate) struct Backlog {
-    pieces: VecDeque<Vec<u8>>,
-    /// Of the first piece, what has gone.
-    at: usize,
-    held: usize,
-}
-
-impl Backlog {
-    /// Most bytes of a piece.
-    const PIECE: usize = 64 << 10;
-
-    /// Memory in use.
-    pub(crate) fn held(&self) -> usize {
-        self.held
-    }
-
-    pub(crate) fn push(&mut self, mut bytes: &[u8]) {
-        if let Some(last) = self.pieces.back_mut() {
-            // Small amounts are gathered; a piece doubles as a vector does, up to its limit.
-            let (fits, rest) = bytes.split_at(bytes.len().min(Backlog::PIECE - last.len().min(Backlog::PIECE)));
-            let before = last.capacity();
-            if last.len() + fits.len() > before {
-                let more = (2 * before).clamp(last.len() + fits.len(), Backlog::PIECE);
-                last.reserve_exact(more - last.len());
-            }
-            last.extend_from_slice(fits);
-            self.held += last.capacity() - before;
-            bytes = rest;
-        }
-        for piece in bytes.chunks(Backlog::PIECE) {
-            let piece = piece.to_vec();
-            self.held += piece.capacity();
-            self.pieces.push_back(piece);
-        }
-    }
-
-    /// Moves up to `most` bytes to the end of `into`; how many.
-    pub(crate) fn take(&mut self, into: &mut Vec<u8>, most: usize) -> usize {
-        let Some(first) = self.pieces.front() else { return 0 };
-        let rest = &first[self.at..];
-        let taken = rest.len().min(most);
-        into.extend_from_slice(&rest[..taken]);
-        self.at += taken;
-        if self.at == first.len() {
-            self.held -= first.capacity();
-            self.pieces.pop_front();
-            self.at = 0;
-        }
-        taken
     }
 }
 
@@ -302,54 +211,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn scan(scanner: &mut Scanner, mut bytes: &[u8], into: &mut Vec<Found>) -> Result<(), Malformed> {
-        while !bytes.is_empty() {
-            let (taken, found) = scanner.next(bytes)?;
-            into.extend(found);
-            bytes = &bytes[taken..];
-        }
-        Ok(())
-    }
-
     proptest! {
-        #[test]
-        fn the_scanner_finds_the_same_in_any_pieces(
-            bytes in proptest::collection::vec(any::<u8>(), 0..400), cuts in proptest::collection::vec(1_usize..20, 1..400),
-        ) {
-            let (mut whole, mut pieces) = (Vec::new(), Vec::new());
-            let one = scan(&mut Scanner::default(), &bytes, &mut whole);
-            let mut scanner = Scanner::default();
-            let (mut rest, mut other) = (&bytes[..], Ok(()));
-            for cut in cuts.iter().cycle() {
-                if rest.is_empty() || other.is_err() {
-                    break;
-                }
-                let (piece, after) = rest.split_at(rest.len().min(*cut));
-                other = scan(&mut scanner, piece, &mut pieces);
-                rest = after;
-            }
-            prop_assert_eq!((one, whole), (other, pieces));
-        }
-
-        #[test]
-        fn a_backlog_gives_what_it_was_given(
-            pieces in proptest::collection::vec((0_usize..100_000, 1_usize..100_000), 0..12),
-        ) {
-            let (mut backlog, mut given, mut taken) = (Backlog::default(), Vec::new(), Vec::new());
-            for (length, most) in pieces {
-                let piece: Vec<u8> = (0..length).map(|i| (given.len() + i) as u8).collect();
-                backlog.push(&piece);
-                given.extend(piece);
-                backlog.take(&mut taken, most);
-                let held: usize = backlog.pieces.iter().map(Vec::capacity).sum();
-                prop_assert_eq!(held, backlog.held());
-                prop_assert!(held <= 2 * (given.len() - taken.len()) + 2 * Backlog::PIECE);
-            }
-            while backlog.take(&mut taken, 7_001) > 0 {}
-            prop_assert!(given == taken);
-            prop_assert_eq!((backlog.held(), backlog.pieces.is_empty()), (0, true));
-        }
-
         #[test]
         fn a_sender_that_keeps_to_its_credit_never_oversteps_it_and_the_budget_is_kept(
             steps in proptest::collection::vec((0_usize..6, 0_usize..4, 0_u64..400_000), 1..300),
@@ -357,24 +219,24 @@ mod tests {
         ) {
             let mut budget = Budget::new(total);
             let mut grants: Vec<Grant> = (0..6).map(|_| Grant::default()).collect();
-            let mut credit = [BASE; 6];
+            let (mut credit, mut unread) = ([BASE; 6], [0; 6]);
             let trip = 300_000;
             for (i, what, amount) in steps {
                 let grant = &mut grants[i];
                 match what {
                     0 => {
                         let sent = amount.min(credit[i]);
-                        prop_assert!(grant.note_used(sent as usize).is_ok());
                         credit[i] -= sent;
+                        unread[i] += sent;
                     }
                     1 => {
-                        let read = amount.min(grant.used - grant.consumed);
-                        grant.note_consumed(Instant::ZERO, read as usize);
+                        let read = amount.min(unread[i]);
+                        unread[i] -= read;
+                        prop_assert!(grant.note_consumed(Instant::ZERO, read as usize).is_ok());
                         grant.account(&mut budget);
                     }
                     2 => {
-                        let waits = grant.used - grant.consumed;
-                        credit[i] += u64::from(grant.renew(trip, waits, &mut budget).unwrap_or(0)) * UNIT;
+                        credit[i] += u64::from(grant.renew(trip, unread[i], &mut budget).unwrap_or(0)) * UNIT;
                     }
                     _ => {
                         let back = credit[i].saturating_sub(BASE).min(amount);
@@ -382,12 +244,13 @@ mod tests {
                         credit[i] -= back;
                     }
                 }
-                prop_assert_eq!(grants[i].granted - grants[i].used, credit[i]);
-                prop_assert!(grants[i].granted - grants[i].consumed <= (TRIPS * trip).max(BASE));
+                prop_assert_eq!(grants[i].limit(), credit[i] + unread[i] + FREE);
+                prop_assert!(grants[i].limit() <= (TRIPS * trip).max(BASE) + FREE);
                 prop_assert!(budget.reserved() <= budget.most, "{} of {}", budget.reserved(), budget.most);
             }
             for (grant, credit) in grants.iter_mut().zip(credit) {
-                prop_assert!(grant.note_used(credit as usize + 1).is_err());
+                grant.note_complete(credit / 2, &mut budget);
+                prop_assert!(grant.limit() <= credit / 2 + FREE);
                 grant.close(&mut budget);
             }
             prop_assert_eq!(budget.reserved(), 0);
@@ -401,16 +264,14 @@ mod tests {
         let trip = 812_500;
         let (mut credit, mut trips) = (BASE, 0);
         while grant.window < TRIPS * trip {
-            grant.note_used(credit as usize).unwrap();
-            grant.note_consumed(Instant::ZERO, credit as usize);
+            grant.note_consumed(Instant::ZERO, credit as usize).unwrap();
             credit = u64::from(grant.renew(trip, 0, &mut budget).unwrap()) * UNIT;
             trips += 1;
         }
         assert_eq!(trips, 3);
         // A slow one keeps its window, and gives half of it back where memory is short.
         let mut slow = Grant::default();
-        slow.note_used(BASE as usize).unwrap();
-        slow.note_consumed(Instant::ZERO, BASE as usize);
+        slow.note_consumed(Instant::ZERO, BASE as usize).unwrap();
         assert_eq!(slow.renew(trip, 1, &mut budget), Some(64));
         let mut scarce = Budget { most: 16 << 20, reserved: 15 << 20, short: false };
         slow.window = 1 << 20;

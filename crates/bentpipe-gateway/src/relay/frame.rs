@@ -1,4 +1,4 @@
-//! What two relays say to each other on a stream, version 1.
+//! What two relays say to each other on a stream, version 2.
 //!
 //! Each direction is a sequence of frames: a header of one to three bytes, then the payload. The header is `length << 3 |
 //! kind`, in groups of seven bits, lowest first, the eighth bit set on all but the last (LEB128).
@@ -12,13 +12,15 @@
 //! | 4 opening | the first frame of whoever opened the stream: [`Opening`] |
 //! | 5 reply | the first frame of the other: [`Reply`] |
 //! | 6 plain | nothing: no more packed frames will come, the receiver may forget its context |
-//! | 7 credit | [`Credit`] for the other direction; may come anywhere after the first frame, after the end too |
+//!
+//! [`Credit`] goes as words on the control stream ([`Satellite::signal`](crate::satellite::Satellite::signal)); the first is
+//! part of the opening and the reply.
 
 use crate::notice::{Outcome, Server};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The version of this protocol, in every opening.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 /// Most bytes of a data frame, and of a packed one before compression.
 pub(crate) const DATA_MAX: usize = 16_384;
 /// Most bytes of a packed frame: a length, and what zstd may add to data that do not shrink (`ZSTD_COMPRESSBOUND`: 1/256
@@ -58,27 +60,20 @@ pub(crate) enum Kind {
     Opening,
     Reply,
     Plain,
-    Credit,
 }
 
 impl Kind {
-    const ALL: [Kind; 8] =
-        [Kind::Data, Kind::Packed, Kind::Urgent, Kind::End, Kind::Opening, Kind::Reply, Kind::Plain, Kind::Credit];
-
-    /// Whether it needs credit.
-    pub(crate) fn costs(self) -> bool {
-        matches!(self, Kind::Data | Kind::Packed | Kind::Urgent)
-    }
+    const ALL: [Kind; 7] = [Kind::Data, Kind::Packed, Kind::Urgent, Kind::End, Kind::Opening, Kind::Reply, Kind::Plain];
 
     /// Lengths that a payload may have.
     fn lengths(self) -> std::ops::RangeInclusive<usize> {
         match self {
             Kind::Data => 1..=DATA_MAX,
             Kind::Packed => 2..=PACKED_MAX,
-            Kind::Urgent | Kind::Reply => 1..=1,
+            Kind::Urgent => 1..=1,
+            Kind::Reply => 2..=1 + HEADER_MAX,
             Kind::End | Kind::Plain => 0..=0,
             Kind::Opening => Opening::LENGTH_MIN..=Opening::LENGTH_MAX,
-            Kind::Credit => 1..=HEADER_MAX,
         }
     }
 }
@@ -128,44 +123,38 @@ pub(crate) fn take_header(from: &[u8]) -> Result<Option<(Kind, usize, usize)>, M
 /// Bytes of a unit of credit.
 pub(crate) const UNIT: u64 = 1024;
 
-/// Credit for the direction against the one this frame goes in: a varint `units << 2 | which`.
+/// Credit for a direction, a word from its receiver or to it: `units << 2 | which`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Credit {
     /// 0: so many units more may be sent.
     Grant(u32),
-    /// 1: so many units of what this frame's sender was granted will not be used.
+    /// 1: so many units of what this word's sender was granted will not be used.
     Return(u32),
     /// 2, and no units: what is not needed is to be returned.
     Ask,
 }
 
 impl Credit {
-    /// Most units of one frame.
+    /// Most units of one word.
     pub(crate) const MOST: u32 = (1 << (7 * HEADER_MAX - 2)) - 1;
 
-    /// Appends the frame.
-    pub(crate) fn put(self, into: &mut Vec<u8>) {
-        let mut payload = Vec::with_capacity(HEADER_MAX);
-        let value = match self {
+    /// The word.
+    pub(crate) fn word(self) -> u32 {
+        match self {
             Credit::Grant(units) => units.min(Credit::MOST) << 2,
             Credit::Return(units) => units.min(Credit::MOST) << 2 | 1,
             Credit::Ask => 2,
-        };
-        put_varint(value, &mut payload);
-        put_header(Kind::Credit, payload.len(), into);
-        into.extend_from_slice(&payload);
+        }
     }
 
-    /// Reads the payload of the frame.
-    pub(crate) fn take(payload: &[u8]) -> Result<Credit, Malformed> {
-        match take_varint(payload)? {
-            Some((value, length)) if length == payload.len() => match (value & 3, value >> 2) {
-                (0, units) if units > 0 => Ok(Credit::Grant(units)),
-                (1, units) if units > 0 => Ok(Credit::Return(units)),
-                (2, 0) => Ok(Credit::Ask),
-                _ => Err(Malformed("an unknown credit")),
-            },
-            _ => Err(Malformed("a credit of the wrong length")),
+    /// What a word says.
+    pub(crate) fn of(word: u32) -> Result<Credit, Malformed> {
+        match (word & 3, word >> 2) {
+            (_, units) if units > Credit::MOST => Err(Malformed("a credit out of range")),
+            (0, units) if units > 0 => Ok(Credit::Grant(units)),
+            (1, units) if units > 0 => Ok(Credit::Return(units)),
+            (2, 0) => Ok(Credit::Ask),
+            _ => Err(Malformed("an unknown credit")),
         }
     }
 }
@@ -181,6 +170,8 @@ pub(crate) struct Opening {
     pub traffic_class: u8,
     /// The sender of this keeps room to unpack what comes back.
     pub may_pack: bool,
+    /// Units of credit for what comes back, beyond what every direction has.
+    pub credit: u32,
 }
 
 const NAMED: u8 = 1;
@@ -190,15 +181,16 @@ const CLIENT_V6: u8 = 8;
 const MAY_PACK: u8 = 16;
 
 impl Opening {
-    /// Version, flags and traffic class; a name of one letter and a port.
-    const LENGTH_MIN: usize = 3 + 1 + 1 + 2;
-    /// Version, flags and traffic class; a name; a client's IPv6 address and port.
-    const LENGTH_MAX: usize = 3 + 1 + NAME_MAX + 2 + 18;
+    /// Version, flags and traffic class; credit; a name of one letter and a port.
+    const LENGTH_MIN: usize = 3 + 1 + 1 + 1 + 2;
+    /// Version, flags and traffic class; credit; a name; a client's IPv6 address and port.
+    const LENGTH_MAX: usize = 3 + HEADER_MAX + 1 + NAME_MAX + 2 + 18;
 
     /// Appends the frame.
     pub(crate) fn put(&self, into: &mut Vec<u8>) {
         let mut flags = if self.may_pack { MAY_PACK } else { 0 };
         let mut body = Vec::with_capacity(40);
+        put_varint(self.credit.min(Credit::MOST), &mut body);
         match &self.server {
             Server::Address(address) => {
                 flags |= if address.is_ipv6() { SERVER_V6 } else { 0 };
@@ -234,6 +226,8 @@ impl Opening {
         {
             return Err(Malformed("an opening with unknown flags"));
         }
+        let (credit, own) = take_varint(rest)?.ok_or(Malformed("an opening that is cut off"))?;
+        rest = &rest[own..];
         let server = if flags & NAMED != 0 {
             let [length] = *array(&mut rest)?;
             let (name, after) =
@@ -254,7 +248,7 @@ impl Opening {
         if !rest.is_empty() {
             return Err(Malformed("an opening with bytes left over"));
         }
-        Ok(Opening { client, server, traffic_class, may_pack: flags & MAY_PACK != 0 })
+        Ok(Opening { client, server, traffic_class, may_pack: flags & MAY_PACK != 0, credit })
     }
 }
 
@@ -276,6 +270,8 @@ pub(crate) struct Reply {
     pub outcome: Outcome,
     /// The sender of this keeps room to unpack what comes.
     pub may_pack: bool,
+    /// Units of credit for what comes, beyond what every direction has.
+    pub credit: u32,
 }
 
 impl Reply {
@@ -284,14 +280,20 @@ impl Reply {
 
     /// Appends the frame.
     pub(crate) fn put(self, into: &mut Vec<u8>) {
-        put_header(Kind::Reply, 1, into);
-        into.push(self.outcome as u8 | if self.may_pack { 0x80 } else { 0 });
+        let mut payload = vec![self.outcome as u8 | if self.may_pack { 0x80 } else { 0 }];
+        put_varint(self.credit.min(Credit::MOST), &mut payload);
+        put_header(Kind::Reply, payload.len(), into);
+        into.extend_from_slice(&payload);
     }
 
     /// Reads the payload of the frame.
-    pub(crate) fn take(payload: u8) -> Result<Reply, Malformed> {
-        let outcome = *Reply::OUTCOMES.get(usize::from(payload & 0x7f)).ok_or(Malformed("an unknown reply"))?;
-        Ok(Reply { outcome, may_pack: payload & 0x80 != 0 })
+    pub(crate) fn take(payload: &[u8]) -> Result<Reply, Malformed> {
+        let (first, rest) = payload.split_first().ok_or(Malformed("a reply that is cut off"))?;
+        let outcome = *Reply::OUTCOMES.get(usize::from(first & 0x7f)).ok_or(Malformed("an unknown reply"))?;
+        match take_varint(rest)? {
+            Some((credit, own)) if own == rest.len() => Ok(Reply { outcome, may_pack: first & 0x80 != 0, credit }),
+            _ => Err(Malformed("a reply of the wrong length")),
+        }
     }
 }
 
@@ -338,7 +340,7 @@ mod tests {
     #[test]
     fn the_shortest_opening_names_a_server_by_one_letter() {
         let server = Server::Name("h".to_owned(), 80);
-        let opening = Opening { client: None, server, traffic_class: 0, may_pack: false };
+        let opening = Opening { client: None, server, traffic_class: 0, may_pack: false, credit: 0 };
         let mut bytes = Vec::new();
         opening.put(&mut bytes);
         let (kind, length, own) = take_header(&bytes).unwrap().unwrap();
@@ -350,8 +352,9 @@ mod tests {
         #[test]
         fn an_opening_is_read_as_it_was_written(
             client in proptest::option::of(address()), server in server(), traffic_class: u8, may_pack: bool,
+            credit in 0..=Credit::MOST,
         ) {
-            let opening = Opening { client, server, traffic_class, may_pack };
+            let opening = Opening { client, server, traffic_class, may_pack, credit };
             let mut bytes = Vec::new();
             opening.put(&mut bytes);
             let (kind, length, own) = take_header(&bytes).unwrap().unwrap();
@@ -370,22 +373,27 @@ mod tests {
                 put_header(kind, length, &mut again);
                 prop_assert_eq!(&again[..], &bytes[..own]);
             }
-            if let Ok(opening) = Opening::take(&bytes) {
+            if let Ok(opening) = Opening::take(&bytes)
+                && opening.credit <= Credit::MOST
+            {
                 let mut again = Vec::new();
                 opening.put(&mut again);
                 let (_, length, own) = take_header(&again).unwrap().unwrap();
                 prop_assert_eq!(&again[own..], &bytes[..]);
                 prop_assert_eq!(length, bytes.len());
             }
-            if let Ok(credit) = Credit::take(&bytes[..bytes.len().min(3)]) {
-                let mut again = Vec::new();
-                credit.put(&mut again);
-                prop_assert_eq!(&again[1..], &bytes[..bytes.len().min(3)]);
+            if let Some(word) = bytes.first_chunk::<4>().map(|word| u32::from_le_bytes(*word))
+                && let Ok(credit) = Credit::of(word)
+            {
+                prop_assert_eq!(credit.word(), word);
             }
-            if let Some(Ok(reply)) = bytes.first().map(|byte| Reply::take(*byte)) {
+            let reply = &bytes[..bytes.len().min(4)];
+            if let Ok(read) = Reply::take(reply)
+                && read.credit <= Credit::MOST
+            {
                 let mut again = Vec::new();
-                reply.put(&mut again);
-                prop_assert_eq!(again[1], bytes[0]);
+                read.put(&mut again);
+                prop_assert_eq!(&again[1..], reply);
             }
         }
     }
@@ -393,7 +401,7 @@ mod tests {
     #[test]
     fn a_name_may_be_one_letter() {
         let server = Server::Name("a".to_owned(), 80);
-        let opening = Opening { client: None, server, traffic_class: 0, may_pack: false };
+        let opening = Opening { client: None, server, traffic_class: 0, may_pack: false, credit: 0 };
         let mut bytes = Vec::new();
         opening.put(&mut bytes);
         let (_, length, own) = take_header(&bytes).unwrap().unwrap();
@@ -412,9 +420,10 @@ mod tests {
             server: Server::Address("10.1.0.2:80".parse().unwrap()),
             traffic_class: 0,
             may_pack: true,
+            credit: 100,
         };
         let mut bytes = Vec::new();
         opening.put(&mut bytes);
-        assert_eq!(bytes.len(), 16);
+        assert_eq!(bytes.len(), 18);
     }
 }

@@ -1,11 +1,11 @@
 //! Stream → socket.
 
-use super::credit::{Backlog, Found, Grant, Scanner};
+use super::credit::Grant;
 use super::frame::{Credit, DATA_MAX, Kind, Malformed, Opening, Reply, UNIT, take_header};
 use super::outbound::Broken;
 use super::{Site, Waiting};
 use crate::compression::Unpacker;
-use crate::satellite::{Read, StreamId};
+use crate::satellite::{Read, StreamError, StreamId};
 use bentpipe_net::socket::SocketId;
 
 /// Bytes to read at once before the opening is complete.
@@ -14,8 +14,8 @@ const OPENING_READ: usize = 320;
 /// Bytes to read at once while the total of memory is used up.
 const LEAST: usize = 2048;
 
-/// Bytes to read at once for the backlog.
-const DRAINED: usize = 64 << 10;
+/// The other side has sent more than it may.
+pub(crate) const OVERRUN: Malformed = Malformed("more data than there was credit for");
 
 /// Why this direction stands still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,26 +66,7 @@ pub(crate) struct Inbound {
     reply_due: bool,
     /// Room to unpack was promised; its context once it is used.
     unpacker: Option<Unpacker>,
-    /// What follows `arrived` and waits for the socket.
-    backlog: Backlog,
-    scanner: Scanner,
     grant: Grant,
-    /// The end frame has come, though what stands before it may still wait.
-    announced_end: bool,
-    /// The stream is at its end, though what came before may still wait.
-    drained: bool,
-    news: News,
-}
-
-/// What has been found among what arrived that concerns the other direction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct News {
-    /// Units of credit.
-    pub granted: u32,
-    /// Credit that is not needed is to be given back.
-    pub asked_back: bool,
-    /// Nothing more will come but credit.
-    pub ended: bool,
 }
 
 impl Inbound {
@@ -97,36 +78,42 @@ impl Inbound {
 
     /// Bytes held.
     pub(crate) fn held(&self) -> usize {
-        self.arrived.held() + self.unpacked.held() + self.backlog.held()
+        self.arrived.held() + self.unpacked.held()
     }
 
-    /// The end frame has come: this direction needs no more credit.
-    pub(crate) fn has_announced_end(&self) -> bool {
-        self.announced_end
-    }
-
-    /// What concerns the other direction, once.
-    pub(crate) fn take_news(&mut self) -> News {
-        std::mem::take(&mut self.news)
-    }
-
-    /// The first credit, if there is any to give: for the other side's frame after the opening or the reply.
-    pub(crate) fn first_credit(&mut self, site: &mut Site<'_>) -> Option<Credit> {
+    /// The first credit, in units: part of the opening or the reply.
+    pub(crate) fn first_credit(&mut self, site: &mut Site<'_>, stream: StreamId) -> u32 {
         let trip = site.satellite.round_trip_bytes();
-        self.grant.open(site.now, trip, &mut site.shared.budget).map(Credit::Grant)
+        let units = self.grant.open(site.now, trip, &mut site.shared.budget);
+        site.satellite.set_limit(stream, self.grant.limit());
+        units.unwrap_or(0)
     }
 
-    /// Credit that is due to the other side.
-    pub(crate) fn credit_due(&mut self, site: &mut Site<'_>) -> Option<Credit> {
-        self.grant.account(&mut site.shared.budget);
-        let waits = self.backlog.held() as u64;
+    /// Gives the other side the credit that is due, and holds it to what it has.
+    pub(crate) fn renew_credit(&mut self, site: &mut Site<'_>, stream: StreamId) {
+        let unread = site.satellite.unread(stream);
         let trip = site.satellite.round_trip_bytes();
-        self.grant.renew(trip, waits, &mut site.shared.budget).map(Credit::Grant)
+        let budget = &mut site.shared.budget;
+        if unread.complete {
+            self.grant.note_complete(unread.all + self.arrived.rest().len() as u64, budget);
+        }
+        self.grant.account(budget);
+        if let Some(units) = self.grant.renew(trip, unread.ready, budget) {
+            site.satellite.signal(site.now, stream, Credit::Grant(units).word());
+        }
+        site.satellite.set_limit(stream, self.grant.limit());
+    }
+
+    /// The other side gives credit back.
+    pub(crate) fn take_back(&mut self, site: &mut Site<'_>, stream: StreamId, units: u32) -> Result<(), Malformed> {
+        self.grant.take_back(u64::from(units) * UNIT, &mut site.shared.budget)?;
+        site.satellite.set_limit(stream, self.grant.limit());
+        Ok(())
     }
 
     /// Whether the other side is to be asked for credit that it has not used for long.
-    pub(crate) fn asks_back(&mut self, site: &Site<'_>) -> bool {
-        self.grant.asks_back(site.now)
+    pub(crate) fn asks_back(&mut self, site: &Site<'_>, stream: StreamId) -> bool {
+        self.grant.asks_back(site.now, site.satellite.unread(stream))
     }
 
     /// The connection is over: gives all shared memory back.
@@ -135,61 +122,15 @@ impl Inbound {
         self.grant.close(&mut site.shared.budget);
     }
 
-    /// Takes what has arrived though the socket cannot: it waits here, within the credit that was given.
-    pub(crate) fn drain(&mut self, site: &mut Site<'_>, stream: StreamId) -> Result<(), Fault> {
-        if self.over || self.drained {
-            return Ok(());
-        }
-        let mut bytes = std::mem::take(&mut site.shared.drained);
-        let result = loop {
-            bytes.clear();
-            match self.read(site, stream, &mut bytes, DRAINED) {
-                Ok(Read::Bytes(_)) => self.backlog.push(&bytes),
-                Ok(Read::Nothing) => break Ok(()),
-                Ok(Read::End) => {
-                    self.drained = true;
-                    break Ok(());
-                }
-                Err(fault) => break Err(fault),
-            }
-        };
-        site.shared.drained = bytes;
-        result
-    }
-
-    /// Reads from the stream and looks at what came for credit and the end.
-    fn read(&mut self, site: &mut Site<'_>, stream: StreamId, into: &mut Vec<u8>, most: usize) -> Result<Read, Fault> {
-        let start = into.len();
-        let read = site.satellite.read(site.now, stream, into, most);
-        let read = read.map_err(|error| Fault::Broken(Broken::Stream(error)))?;
-        if let Read::Bytes(count) = read {
+    fn read(&mut self, site: &mut Site<'_>, stream: StreamId, most: usize) -> Result<Read, Fault> {
+        let read = site.satellite.read(site.now, stream, &mut self.arrived.bytes, most);
+        if let Ok(Read::Bytes(count)) = read {
             site.shared.figures.bytes_received += count as u64;
-            let mut rest = &into[start..];
-            while !rest.is_empty() {
-                let (taken, found) = self.scanner.next(rest)?;
-                rest = &rest[taken..];
-                match found {
-                    None => {}
-                    Some(Found::Frame(..)) if self.announced_end => {
-                        return Err(Malformed("a frame after the end").into());
-                    }
-                    Some(Found::Frame(Kind::End, _)) => {
-                        (self.announced_end, self.news.ended) = (true, true);
-                        self.grant.note_ended(&mut site.shared.budget);
-                    }
-                    Some(Found::Frame(kind, length)) if kind.costs() => self.grant.note_used(length)?,
-                    Some(Found::Frame(..)) => {}
-                    Some(Found::Credit(Credit::Grant(units))) => {
-                        self.news.granted = self.news.granted.saturating_add(units);
-                    }
-                    Some(Found::Credit(Credit::Return(units))) => {
-                        self.grant.take_back(u64::from(units) * UNIT, &mut site.shared.budget)?;
-                    }
-                    Some(Found::Credit(Credit::Ask)) => self.news.asked_back = true,
-                }
-            }
         }
-        Ok(read)
+        match read {
+            Err(StreamError::Overrun) => Err(OVERRUN.into()),
+            other => other.map_err(|error| Fault::Broken(Broken::Stream(error))),
+        }
     }
 
     /// Bytes for the socket before anything of the stream's.
@@ -210,7 +151,6 @@ impl Inbound {
         self.arrived = Waiting::default();
         self.unpacked = Waiting::default();
         self.urgent = None;
-        self.backlog = Backlog::default();
         if !std::mem::replace(&mut self.over, true) {
             site.satellite.stop(site.now, stream, code);
         }
@@ -230,10 +170,7 @@ impl Inbound {
                     return Ok(Some(opening));
                 }
             }
-            let mut bytes = std::mem::take(&mut self.arrived.bytes);
-            let read = self.read(site, stream, &mut bytes, OPENING_READ);
-            self.arrived.bytes = bytes;
-            match read? {
+            match self.read(site, stream, OPENING_READ)? {
                 Read::Bytes(_) => {}
                 Read::Nothing => return Ok(None),
                 Read::End => return Err(Fault::Short),
@@ -287,7 +224,6 @@ impl Inbound {
             if let Some(socket) = socket
                 && !self.give(site, socket)?
             {
-                self.drain(site, stream)?;
                 return Ok(Halt::Full);
             }
             match self.look(site, socket)? {
@@ -304,18 +240,7 @@ impl Inbound {
                 true => LEAST,
                 false => DATA_MAX,
             };
-            if self.backlog.take(&mut self.arrived.bytes, most) > 0 {
-                continue;
-            }
-            let read = if self.drained {
-                Read::End
-            } else {
-                let mut bytes = std::mem::take(&mut self.arrived.bytes);
-                let read = self.read(site, stream, &mut bytes, most);
-                self.arrived.bytes = bytes;
-                read?
-            };
-            match read {
+            match self.read(site, stream, most)? {
                 Read::Bytes(_) => {}
                 Read::Nothing => return Ok(Halt::Starved),
                 Read::End if self.ended && held == 0 => {
@@ -350,7 +275,7 @@ impl Inbound {
             site.shared.figures.bytes_given += sent as u64;
             self.arrived.at += sent;
             self.left -= sent;
-            self.grant.note_consumed(site.now, sent);
+            self.grant.note_consumed(site.now, sent)?;
         }
         Ok(true)
     }
@@ -377,14 +302,6 @@ impl Inbound {
         }
         let rest = self.arrived.rest();
         let Some((kind, length, own)) = take_header(rest)? else { return Ok(Looked::More) };
-        if kind == Kind::Credit {
-            // Looked at when it came.
-            if rest.len() < own + length {
-                return Ok(Looked::More);
-            }
-            self.arrived.at += own + length;
-            return Ok(Looked::Again);
-        }
         if self.ended {
             return Err(Malformed("a frame after the end").into());
         }
@@ -394,24 +311,24 @@ impl Inbound {
         if kind == Kind::Data {
             self.arrived.at += own;
             self.left = length;
-            self.grant.note_consumed(site.now, own);
+            self.grant.note_consumed(site.now, own)?;
             return Ok(Looked::Again);
         }
         let Some(payload) = rest.get(own..own + length) else { return Ok(Looked::More) };
         match kind {
-            Kind::Data | Kind::Credit => {}
+            Kind::Data => {}
             Kind::Opening => return Err(Malformed("an opening in the middle of a stream").into()),
             Kind::Packed => {
                 let unpacker = self.unpacker.as_mut().ok_or(Malformed("a packed frame that was not allowed"))?;
                 unpacker.unpack(payload, &mut self.unpacked.bytes)?;
-                self.grant.note_consumed(site.now, own + length);
+                self.grant.note_consumed(site.now, own + length)?;
             }
             Kind::Urgent => {
                 self.urgent = Some(payload[0]);
-                self.grant.note_consumed(site.now, own + length);
+                self.grant.note_consumed(site.now, own + length)?;
             }
             Kind::Reply => {
-                let reply = Reply::take(payload[0])?;
+                let reply = Reply::take(payload)?;
                 self.reply_due = false;
                 self.arrived.at += own + length;
                 return Ok(Looked::Replied(reply));

@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub notices: Notices,
     pub contexts: Contexts,
     pub budget: Budget,
+    /// Bytes that wait in the satellite side to be read.
+    pub unread: u64,
     pub trial: Trial,
     /// Where sockets are read into: room for what stands before a frame's data, then the data.
     pub taken: Vec<u8>,
@@ -38,8 +40,6 @@ pub(crate) struct Shared {
     pub packed: Vec<u8>,
     /// Where streams are read into.
     pub arrived: Vec<u8>,
-    /// Where streams are read into for connections whose sockets are full.
-    pub drained: Vec<u8>,
     /// Where frames are unpacked.
     pub unpacked: Vec<u8>,
 }
@@ -52,11 +52,11 @@ impl Shared {
             notices: Notices::default(),
             contexts: Contexts::new(config.memory.compression.bytes),
             budget: Budget::new(config.memory.total.bytes),
+            unread: 0,
             trial: Trial::new(),
             taken: vec![0; HEADROOM + DATA_MAX],
             packed: Vec::new(),
             arrived: Vec::new(),
-            drained: Vec::new(),
             unpacked: Vec::new(),
             config,
         }
@@ -64,7 +64,7 @@ impl Shared {
 
     /// The total of memory is used up: what can wait outside does.
     pub(crate) fn is_full(&self) -> bool {
-        self.figures.memory_held > self.config.memory.total.bytes
+        self.figures.memory_held + self.unread > self.config.memory.total.bytes
     }
 }
 

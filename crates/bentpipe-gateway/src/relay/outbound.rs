@@ -49,23 +49,12 @@ impl Outbound {
     }
 
     /// Gives back what goes beyond [`BASE`].
-    pub(crate) fn return_credit(&mut self) {
+    pub(crate) fn return_credit(&mut self, site: &mut Site<'_>, stream: StreamId) {
         let units = u32::try_from(self.credit.saturating_sub(BASE) / UNIT).unwrap_or(Credit::MOST).min(Credit::MOST);
-        if units > 0 {
+        if units > 0 && !self.finished {
             self.credit -= u64::from(units) * UNIT;
-            self.put_credit(Credit::Return(units));
+            site.satellite.signal(site.now, stream, Credit::Return(units).word());
         }
-    }
-
-    pub(crate) fn put_credit(&mut self, credit: Credit) {
-        let mut frame = Vec::with_capacity(1 + HEADER_MAX);
-        credit.put(&mut frame);
-        self.put(&frame);
-    }
-
-    /// Nothing waits for the satellite side, and something may still be said.
-    pub(crate) fn is_clear(&self) -> bool {
-        self.waiting.is_empty() && !self.finished
     }
 
     /// Most bytes of data whose frame the credit is enough for, however it is packed.
@@ -147,20 +136,11 @@ impl Outbound {
         Ok(self.finished)
     }
 
-    /// Moves what the socket has, as far as the satellite side has room and the other side has given credit. After the
-    /// end, the stream stays open for credit until the other side too has said its end (`last`).
-    pub(crate) fn work(
-        &mut self,
-        site: &mut Site<'_>,
-        socket: SocketId,
-        stream: StreamId,
-        last: bool,
-    ) -> Result<(), Broken> {
+    /// Moves what the socket has, as far as the satellite side has room and the other side has given credit.
+    pub(crate) fn work(&mut self, site: &mut Site<'_>, socket: SocketId, stream: StreamId) -> Result<(), Broken> {
         while self.flush(site, stream)? {
             if self.ended {
-                if last {
-                    self.finish(site, stream)?;
-                }
+                self.finish(site, stream)?;
                 return Ok(());
             }
             let affordable = self.affordable();

@@ -42,13 +42,27 @@ pub struct SatelliteConfig {
     pub hold: Duration,
     /// Connections that the other gateway may have relayed at once: as many streams, and some for those that end.
     pub connections: usize,
-    /// Bytes that what has come may hold on this side, if the other gateway sends more than it was given credit for.
+    /// Bytes that may be on their way to this side, and wait on this side to be sent or acknowledged.
     pub memory: DataSize,
 }
 
 /// One relayed connection on the satellite side; never reused within a [`Satellite`]'s life.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct StreamId(pub u64);
+
+/// Bytes of a stream that may be unread unless [`Satellite::set_limit`] says otherwise.
+pub const UNREAD_FIRST: u64 = (64 << 10) + 1024;
+
+/// What has come of a stream and was not read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Unread {
+    /// Bytes in order, which [`Satellite::read`] gives.
+    pub ready: u64,
+    /// All bytes, those behind a gap included.
+    pub all: u64,
+    /// Everything up to the stream's end is here: nothing more will come.
+    pub complete: bool,
+}
 
 /// Which stream goes first when several have something to send.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -71,6 +85,10 @@ pub enum Event {
     Opened(StreamId),
     /// [`Satellite::read`] may give something.
     Readable(StreamId),
+    /// The other side has sent more of the stream than may be unread: reading fails with [`StreamError::Overrun`].
+    Overrun(StreamId),
+    /// The other side says this of the stream: a word of [`Satellite::signal`].
+    Signal(StreamId, u32),
     /// [`Satellite::write`] takes something again, after it had refused.
     Writable(StreamId),
     /// The other side ended its direction of the stream abruptly; what was sent before may be missing.
@@ -113,6 +131,9 @@ pub enum StreamError {
     /// The other side reset it or no longer reads it.
     #[error("the other gateway ended the stream with code {0}")]
     Ended(u32),
+    /// The other side has sent more than may be unread.
+    #[error("the other gateway sent more than it may")]
+    Overrun,
     /// There is no such stream (any more).
     #[error("no such stream")]
     Unknown,
@@ -204,7 +225,17 @@ pub trait Satellite: Send {
     fn reset(&mut self, now: Instant, stream: StreamId, code: u32);
     /// Asks the other side to send no more on the stream.
     fn stop(&mut self, now: Instant, stream: StreamId, code: u32);
-    /// Appends up to `most` bytes in order to `into`. Unread bytes hold the other side's sender back.
+    /// Sends a word about a stream to the other side, which gets it as [`Event::Signal`]: reliable, in the order of all
+    /// words, and before any data that waits. One about a stream that the other side does not know (yet) is lost.
+    fn signal(&mut self, now: Instant, stream: StreamId, word: u32);
+    /// What has come of the stream and was not read.
+    fn unread(&self, stream: StreamId) -> Unread;
+    /// Bytes that have come and were not read, of all streams.
+    fn unread_bytes(&self) -> u64;
+    /// Bytes of the stream that may be unread from now on: if the other side sends more, nothing more is kept of it and
+    /// reading fails with [`StreamError::Overrun`].
+    fn set_limit(&mut self, stream: StreamId, bytes: u64);
+    /// Appends up to `most` bytes in order to `into`.
     fn read(&mut self, now: Instant, stream: StreamId, into: &mut Vec<u8>, most: usize) -> Result<Read, StreamError>;
     /// Bytes that the link carries towards this side in a round trip: what one stream at full speed has on its way.
     fn round_trip_bytes(&self) -> u64;

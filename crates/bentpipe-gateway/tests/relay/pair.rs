@@ -1,6 +1,8 @@
 //! A satellite side in memory: two ends joined by a delay, with windows, silence and loss on demand.
 
-use bentpipe_gateway::satellite::{Class, Event, Loss, Read, Satellite, Statistics, StreamError, StreamId};
+use bentpipe_gateway::satellite::{
+    Class, Event, Loss, Read, Satellite, Statistics, StreamError, StreamId, UNREAD_FIRST, Unread,
+};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,12 +15,16 @@ enum Message {
     End(StreamId),
     Reset(StreamId, u32),
     Stop(StreamId, u32),
-    Credit(StreamId, usize),
+    /// So many bytes have arrived.
+    Arrived(StreamId, usize),
+    Signal(StreamId, u32),
 }
 
 #[derive(Default)]
 struct Incoming {
     bytes: VecDeque<u8>,
+    limit: u64,
+    overrun: bool,
     ended: bool,
     reset: Option<u32>,
 }
@@ -133,20 +139,28 @@ impl Satellite for MemorySatellite {
         if channel.silent {
             return;
         }
-        let end = &mut channel.ends[self.end];
+        let back = now + channel.delay;
+        let (this, other) = channel.ends.split_at_mut(1);
+        let (end, other) = if self.end == 0 { (&mut this[0], &mut other[0]) } else { (&mut other[0], &mut this[0]) };
         while let Some((at, _)) = end.arrivals.front()
             && *at <= now
         {
             let Some((_, message)) = end.arrivals.pop_front() else { return };
             match message {
                 Message::Open(stream) => {
-                    end.incoming.insert(stream, Incoming::default());
+                    end.incoming.insert(stream, Incoming { limit: UNREAD_FIRST, ..Incoming::default() });
                     end.outgoing.insert(stream, Outgoing::default());
                     end.events.push_back(Event::Opened(stream));
                 }
                 Message::Data(stream, bytes) => {
+                    other.arrivals.push_back((back, Message::Arrived(stream, bytes.len())));
                     if let Some(incoming) = end.incoming.get_mut(&stream) {
                         incoming.bytes.extend(bytes);
+                        if incoming.bytes.len() as u64 > incoming.limit {
+                            incoming.overrun = true;
+                            incoming.bytes.clear();
+                            end.events.push_back(Event::Overrun(stream));
+                        }
                         end.events.push_back(Event::Readable(stream));
                     }
                 }
@@ -168,7 +182,12 @@ impl Satellite for MemorySatellite {
                         end.events.push_back(Event::Stopped(stream, code));
                     }
                 }
-                Message::Credit(stream, bytes) => {
+                Message::Signal(stream, word) => {
+                    if end.incoming.contains_key(&stream) {
+                        end.events.push_back(Event::Signal(stream, word));
+                    }
+                }
+                Message::Arrived(stream, bytes) => {
                     if let Some(outgoing) = end.outgoing.get_mut(&stream) {
                         outgoing.in_flight -= bytes;
                         if std::mem::take(&mut outgoing.blocked) {
@@ -206,7 +225,7 @@ impl Satellite for MemorySatellite {
         let end = &mut channel.ends[side];
         let stream = StreamId(end.next_stream * 2 + side as u64);
         end.next_stream += 1;
-        end.incoming.insert(stream, Incoming::default());
+        end.incoming.insert(stream, Incoming { limit: UNREAD_FIRST, ..Incoming::default() });
         end.outgoing.insert(stream, Outgoing::default());
         channel.classes.push((stream, class));
         // The opening travels with the first bytes: as a message of its own, without a time of its own.
@@ -264,22 +283,44 @@ impl Satellite for MemorySatellite {
         }
     }
 
-    fn read(&mut self, now: Instant, stream: StreamId, into: &mut Vec<u8>, most: usize) -> Result<Read, StreamError> {
-        let count = {
-            let mut channel = self.channel();
-            let incoming = channel.ends[self.end].incoming.get_mut(&stream).ok_or(StreamError::Unknown)?;
-            if let Some(code) = incoming.reset {
-                return Err(StreamError::Ended(code));
-            }
-            let count = incoming.bytes.len().min(most);
-            into.extend(incoming.bytes.drain(..count));
-            if count == 0 {
-                return Ok(if incoming.ended { Read::End } else { Read::Nothing });
-            }
-            count
-        };
-        self.send(now, Message::Credit(stream, count));
-        Ok(Read::Bytes(count))
+    fn signal(&mut self, now: Instant, stream: StreamId, word: u32) {
+        self.send(now, Message::Signal(stream, word));
+    }
+
+    fn unread(&self, stream: StreamId) -> Unread {
+        let channel = self.channel();
+        channel.ends[self.end].incoming.get(&stream).map_or_else(Unread::default, |incoming| {
+            let bytes = incoming.bytes.len() as u64;
+            Unread { ready: bytes, all: bytes, complete: incoming.ended }
+        })
+    }
+
+    fn unread_bytes(&self) -> u64 {
+        self.channel().ends[self.end].incoming.values().map(|incoming| incoming.bytes.len() as u64).sum()
+    }
+
+    fn set_limit(&mut self, stream: StreamId, bytes: u64) {
+        if let Some(incoming) = self.channel().ends[self.end].incoming.get_mut(&stream) {
+            incoming.limit = bytes;
+        }
+    }
+
+    fn read(&mut self, _: Instant, stream: StreamId, into: &mut Vec<u8>, most: usize) -> Result<Read, StreamError> {
+        let mut channel = self.channel();
+        let incoming = channel.ends[self.end].incoming.get_mut(&stream).ok_or(StreamError::Unknown)?;
+        if let Some(code) = incoming.reset {
+            return Err(StreamError::Ended(code));
+        }
+        if incoming.overrun {
+            return Err(StreamError::Overrun);
+        }
+        let count = incoming.bytes.len().min(most);
+        into.extend(incoming.bytes.drain(..count));
+        Ok(match count {
+            0 if incoming.ended => Read::End,
+            0 => Read::Nothing,
+            _ => Read::Bytes(count),
+        })
     }
 
     fn round_trip_bytes(&self) -> u64 {

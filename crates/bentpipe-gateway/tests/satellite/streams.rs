@@ -91,28 +91,54 @@ fn the_memory_of_streams_is_counted_and_given_back() {
 }
 
 #[test]
-fn a_slow_reader_holds_its_sender_back_and_nobody_else() {
-    let mut world = World::new(GEO, 1);
-    world.connect();
+fn who_sends_more_than_may_be_unread_loses_that_stream_alone() {
+    for (lost, limit) in [(0.0, 300_000), (0.01, 300_000), (0.01, 5_000_000)] {
+        let mut world = world();
+        let start = world.now;
+        world.mischief.lose = lost;
+        world.terminal().read_from = start + seconds(150.0);
+        world.terminal().limit = limit;
+        let slow = world.hub().open(start, Class::Bulk, 20_000_000);
+        let mut most = 0;
+        for step in 1..100 {
+            world.run(start + seconds(f64::from(step) / 10.0), |_| false);
+            most = most.max(world.terminal().satellite.statistics().unread_bytes);
+        }
+        assert!(world.terminal().saw(&Event::Overrun(slow)).is_some(), "{lost} {limit}");
+        let now = world.now;
+        assert!(world.terminal().satellite.read(now, slow, &mut Vec::new(), 1).is_err());
+        // The piece that is too much is seen when it is here.
+        assert!(most <= limit && most > limit - 50_000, "{most} of {limit}");
+        assert_eq!(world.terminal().satellite.statistics().unread_bytes, 0);
+        world.terminal().read_from = bentpipe_net::time::Instant::ZERO;
+        assert_eq!(world.fetch(1, 100, 100_000, 10.0).len(), 1);
+        assert_eq!((world.lost(HUB), world.lost(TERMINAL)), (vec![], vec![]));
+    }
+}
+
+#[test]
+fn words_arrive_in_order_before_data_that_wait_and_whatever_is_lost() {
+    let mut world = world();
+    world.mischief.lose = 0.05;
     let start = world.now;
-    world.terminal().read_from = start + seconds(150.0);
-    let slow = world.hub().open(start, Class::Bulk, 200_000_000);
-    world.run(start + seconds(10.0), |_| false);
-    world.terminal().read_from = bentpipe_net::time::Instant::ZERO;
+    let ids = [(); 3].map(|()| world.hub().open(start, Class::Bulk, 3_000_000));
+    world.run(start + seconds(1.0), |_| false);
     let now = world.now;
-    let quick = world.hub().open(now, Class::Bulk, 2_000_000);
-    world.run(now + seconds(30.0), |world| {
-        world.stations[TERMINAL].flows.get(&quick).is_some_and(|flow| flow.ended.is_some())
-    });
-    assert!(world.terminal().flows[&quick].ended.is_some());
-    let until = world.now + seconds(60.0);
-    world.run(until, |_| false);
-    let before = world.link_bytes()[0];
-    world.run(until + seconds(30.0), |_| false);
-    assert!(world.link_bytes()[0] - before < 20_000, "the window is closed");
-    let written = world.hub().flows[&slow].written;
-    println!("{written} bytes taken for a reader that reads nothing");
-    assert!(written < 140_000_000);
+    for word in 0..1000 {
+        world.hub().satellite.signal(now, ids[word as usize % 3], word * 1_000_003);
+    }
+    // A stream that nobody knows.
+    world.hub().satellite.signal(now, StreamId(u64::MAX), 7);
+    world.pump();
+    world.run(now + seconds(3.0), |_| false);
+    let words: Vec<(StreamId, u32)> = world.stations[TERMINAL]
+        .events
+        .iter()
+        .filter_map(|(_, event)| if let Event::Signal(id, word) = event { Some((*id, *word)) } else { None })
+        .collect();
+    let sent: Vec<(StreamId, u32)> = (0..1000).map(|word| (ids[word as usize % 3], word * 1_000_003)).collect();
+    assert!(words == sent, "{} words", words.len());
+    assert!(world.stations[TERMINAL].flows.values().all(|flow| flow.ended.is_none()), "the data go on");
 }
 
 #[test]

@@ -84,6 +84,8 @@ pub struct Station {
     /// What each stream that the other side opens is answered with, and from when it is read.
     pub answer: u64,
     pub read_from: Instant,
+    /// What may be unread of a stream.
+    pub limit: u64,
     /// Neither sent to nor woken until then.
     pub frozen_until: Instant,
     opened: u64,
@@ -103,6 +105,7 @@ impl Station {
             events: Vec::new(),
             answer: 0,
             read_from: Instant::ZERO,
+            limit: u64::MAX,
             frozen_until: Instant::ZERO,
             opened: 0,
             inbox: Vec::new(),
@@ -113,6 +116,7 @@ impl Station {
     /// Opens a stream and writes `bytes` to it.
     pub fn open(&mut self, now: Instant, class: Class, bytes: u64) -> StreamId {
         let id = self.satellite.open(class).expect("connected");
+        self.satellite.set_limit(id, self.limit);
         let content = self.opened;
         self.opened += 1;
         self.flows.insert(id, Flow { to_write: bytes, content, ..Flow::default() });
@@ -138,6 +142,7 @@ impl Station {
             self.events.push((now, event.clone()));
             match event {
                 Event::Opened(id) => {
+                    self.satellite.set_limit(id, self.limit);
                     let content = self.flows.len() as u64;
                     let flow = Flow { answer: self.answer, read_from: self.read_from, content, ..Flow::default() };
                     self.flows.insert(id, flow);
@@ -148,7 +153,7 @@ impl Station {
                 Event::Reset(id, code) => self.change(id, |flow| flow.reset = Some(code)),
                 Event::Stopped(id, code) => self.change(id, |flow| flow.stopped = Some(code)),
                 Event::Lost(_) => self.flows.retain(|_, flow| flow.ended.is_some()),
-                Event::Connected | Event::Silent | Event::Heard => {}
+                Event::Connected | Event::Silent | Event::Heard | Event::Signal(..) | Event::Overrun(_) => {}
             }
         }
     }

@@ -23,7 +23,7 @@ impl Connection {
         let Some(server) = self.server.clone() else { return self.turn_away(site, protocol) };
         site.shared.figures.bypassed += 1;
         let client = if let Server::Name(..) = server { self.client } else { None };
-        let opening = Opening { client, server, traffic_class: self.traffic_class, may_pack: false };
+        let opening = Opening { client, server, traffic_class: self.traffic_class, may_pack: false, credit: 0 };
         let socket = if is_allowed(&opening, site.shared.config.loopback) {
             start(site, &opening).map_err(outcome)
         } else {

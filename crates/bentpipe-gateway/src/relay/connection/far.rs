@@ -30,6 +30,7 @@ impl Connection {
         if opening.may_pack && site.shared.config.compression == Compression::Auto {
             self.out.may_pack();
         }
+        self.out.grant(opening.credit);
         self.traffic_class = opening.traffic_class;
         self.client = opening.client;
         if !is_allowed(&opening, site.shared.config.loopback) {
@@ -67,11 +68,9 @@ impl Connection {
                     self.inbound.promise();
                 }
                 let mut reply = Vec::new();
-                Reply { outcome: Outcome::Open, may_pack }.put(&mut reply);
+                let credit = self.stream.map_or(0, |stream| self.inbound.first_credit(site, stream));
+                Reply { outcome: Outcome::Open, may_pack, credit }.put(&mut reply);
                 self.out.put(&reply);
-                if let Some(credit) = self.inbound.first_credit(site) {
-                    self.out.put_credit(credit);
-                }
                 self.set_stage(site, Stage::Relaying)
             }
             Err(error) => {
@@ -88,7 +87,7 @@ impl Connection {
         }
         self.deadline = None;
         let mut reply = Vec::new();
-        Reply { outcome, may_pack: false }.put(&mut reply);
+        Reply { outcome, may_pack: false, credit: 0 }.put(&mut reply);
         self.out.put(&reply);
         if let Some(stream) = self.stream {
             self.inbound.stop(site, stream, code::GIVEN_UP);

@@ -9,7 +9,7 @@ use super::Site;
 use super::class::Meter;
 use super::direct::Direct;
 use super::frame::{Credit, Malformed, code};
-use super::inbound::{Fault, Halt, Inbound};
+use super::inbound::{Fault, Halt, Inbound, OVERRUN};
 use super::outbound::{Broken, Outbound};
 use crate::asked::{Asked, Protocol};
 use crate::config::Fail;
@@ -419,7 +419,7 @@ impl Connection {
         // What the site has said is read before anything is given to it: a reset that our own bytes bring about then
         // finds its last words, and its end, already taken.
         if !self.stopped && !self.out.is_finished() {
-            match self.out.work(site, socket, stream, self.inbound.has_announced_end()) {
+            match self.out.work(site, socket, stream) {
                 Ok(()) => {}
                 Err(Broken::Socket(_)) => {
                     site.shared.figures.reset += 1;
@@ -430,9 +430,11 @@ impl Connection {
             }
         }
         let halt = self.inbound.work(site, Some(socket), stream);
-        let goes_on = if halt.is_ok() && self.trade(site, stream) { Next::Again } else { Next::Wait };
+        if halt.is_ok() {
+            self.inbound.renew_credit(site, stream);
+        }
         match halt {
-            Ok(Halt::Starved | Halt::Full) => goes_on,
+            Ok(Halt::Starved | Halt::Full) => Next::Wait,
             Ok(Halt::Replied(reply)) => self.replied(site, reply),
             Ok(Halt::Over) if self.stopped => self.start_lingering(site),
             Ok(Halt::Over) if self.out.is_finished() => {
@@ -440,7 +442,7 @@ impl Connection {
                 self.forget_stream(site);
                 self.set_stage(site, Stage::Closing(LINGER_LOOK))
             }
-            Ok(Halt::Over) => goes_on,
+            Ok(Halt::Over) => Next::Wait,
             Err(Fault::Broken(Broken::Socket(_))) => {
                 site.shared.figures.reset += 1;
                 self.inbound.stop(site, stream, code::RESET);
@@ -461,32 +463,38 @@ impl Connection {
         }
     }
 
-    /// Takes and gives credit; whether the way out may go on that could not before.
-    fn trade(&mut self, site: &mut Site<'_>, stream: StreamId) -> bool {
-        let news = self.inbound.take_news();
-        self.out.grant(news.granted);
-        if news.asked_back && self.out.is_clear() {
-            self.out.return_credit();
+    /// The other relay says something about credit.
+    pub(crate) fn credit(&mut self, site: &mut Site<'_>, word: u32) {
+        let Some(stream) = self.stream else { return };
+        let result = match Credit::of(word) {
+            Ok(Credit::Grant(units)) => {
+                self.out.grant(units);
+                Ok(())
+            }
+            Ok(Credit::Return(units)) => self.inbound.take_back(site, stream, units),
+            Ok(Credit::Ask) => {
+                self.out.return_credit(site, stream);
+                Ok(())
+            }
+            Err(what) => Err(what),
+        };
+        if let Err(what) = result {
+            self.malformed(site, what);
         }
-        // One credit at a time: what is due while the link is full goes with the next.
-        if self.out.is_clear()
-            && let Some(credit) = self.inbound.credit_due(site)
-        {
-            self.out.put_credit(credit);
-        }
-        // An error is seen by whoever sends next.
-        let _ = self.out.flush(site, stream);
-        (news.granted > 0 || news.ended) && !self.out.is_finished()
+    }
+
+    /// The other gateway has sent more than it may.
+    pub(crate) fn overrun(&mut self, site: &mut Site<'_>) {
+        self.malformed(site, OVERRUN);
     }
 
     /// Asks the other side for credit that it has not used for long.
     pub(crate) fn ask_back(&mut self, site: &mut Site<'_>) -> bool {
         let (Stage::Relaying, Some(stream)) = (&self.stage, self.stream) else { return false };
-        if !self.out.is_clear() || !self.inbound.asks_back(site) {
+        if !self.inbound.asks_back(site, stream) {
             return false;
         }
-        self.out.put_credit(Credit::Ask);
-        let _ = self.out.flush(site, stream);
+        site.satellite.signal(site.now, stream, Credit::Ask.word());
         true
     }
 

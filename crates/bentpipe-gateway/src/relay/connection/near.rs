@@ -93,13 +93,11 @@ impl Connection {
         // to share the look-ups among the clients.
         let by_name = matches!(server, Server::Name(..));
         let client = self.client.filter(|_| by_name || matches!(self.origin, Origin::Caught(_)));
-        let opening = Opening { client, server, traffic_class: self.traffic_class, may_pack };
+        let credit = self.inbound.first_credit(site, stream);
+        let opening = Opening { client, server, traffic_class: self.traffic_class, may_pack, credit };
         let mut frame = Vec::with_capacity(48);
         opening.put(&mut frame);
         self.out.put(&frame);
-        if let Some(credit) = self.inbound.first_credit(site) {
-            self.out.put_credit(credit);
-        }
         // Kept until there is an answer: should the pair be lost, they may go another way.
         self.out.put_data(&self.first);
         match site.shared.config.open {
@@ -161,6 +159,7 @@ impl Connection {
         }
         site.shared.figures.relayed += 1;
         self.deadline = None;
+        self.out.grant(reply.credit);
         if reply.may_pack && site.shared.config.compression == Compression::Auto {
             self.out.may_pack();
         }
@@ -196,9 +195,6 @@ impl Connection {
         let Some(socket) = self.socket else { return Next::Gone };
         if let Some(stream) = self.stream {
             let _ = self.out.flush(site, stream);
-            if let Err(Fault::Malformed(what)) = self.inbound.drain(site, stream) {
-                return self.malformed(site, what);
-            }
         }
         match site.sockets.connection(socket) {
             Ok(Handshake::Opening) => Next::Wait,

@@ -8,9 +8,11 @@
 //! system's random numbers are drawn, as they must be.
 //!
 //! Relied on in quinn-proto 0.11.19, which is why the version is pinned and `tests/satellite/` holds it: a window above
-//! `u32::MAX` switches its pacer off; unordered reads have no limit on gaps; `poll_transmit` with one datagram makes one.
+//! `u32::MAX` switches its pacer off; unordered reads have no limit on gaps; `poll_transmit` with one datagram makes one; a
+//! time-out in the data space asks for an acknowledgement at once.
 
 mod clock;
+mod control;
 mod controller;
 mod crypto;
 mod hub;
@@ -25,7 +27,7 @@ mod terminal;
 
 pub use crypto::Crypto;
 
-use super::{Class, Event, Loss, Read, Satellite, SatelliteConfig, Side, Statistics, StreamError, StreamId};
+use super::{Class, Event, Loss, Read, Satellite, SatelliteConfig, Side, Statistics, StreamError, StreamId, Unread};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
 use bytes::{Bytes, BytesMut};
@@ -50,6 +52,8 @@ use terminal::Terminal;
 
 /// Of its rate, the pair keeps this much whatever goes on beside it.
 const SHARE_MIN: u64 = 20;
+/// Why a connection is closed: for something on the control stream that is not the protocol.
+const CODE_CONTROL: u32 = 1;
 /// Loss below which nothing is sent twice.
 const LOSS_MIN: f64 = 1e-4;
 
@@ -222,6 +226,12 @@ impl QuicSatellite {
                 QuicEvent::HandshakeDataReady | QuicEvent::DatagramReceived | QuicEvent::DatagramsUnblocked => {}
             }
         }
+        if peer.is_connected() && peer.streams.is_broken() {
+            let reason = Bytes::from_static(b"the control stream");
+            peer.connection.close(self.clock.at(now), VarInt::from_u32(CODE_CONTROL), reason);
+            peer.set_over();
+            self.on_lost(now, true, Loss::Protocol);
+        }
         let mut around =
             Surroundings { config: &self.config, clock: &self.clock, rate: &mut self.rate, events: &mut self.events };
         peer.settle(now, &mut around);
@@ -373,10 +383,9 @@ impl QuicSatellite {
         Some(to)
     }
 
-    /// The connected peer, and where its events go.
-    fn connected(&mut self) -> Option<(&mut Peer, &mut VecDeque<Event>)> {
-        let peer = self.current.as_mut().filter(|peer| peer.is_connected())?;
-        Some((peer, &mut self.events))
+    /// The connected peer.
+    fn connected(&mut self) -> Option<&mut Peer> {
+        self.current.as_mut().filter(|peer| peer.is_connected())
     }
 }
 
@@ -498,7 +507,7 @@ impl Satellite for QuicSatellite {
     }
 
     fn open(&mut self, class: Class) -> Option<StreamId> {
-        if let Some((peer, _)) = self.connected() {
+        if let Some(peer) = self.connected() {
             return peer.streams.open(&mut peer.connection, class);
         }
         self.want();
@@ -506,14 +515,13 @@ impl Satellite for QuicSatellite {
     }
 
     fn set_class(&mut self, stream: StreamId, class: Class) {
-        if let Some((peer, _)) = self.connected() {
+        if let Some(peer) = self.connected() {
             peer.streams.set_class(&mut peer.connection, stream, class);
         }
     }
 
     fn write(&mut self, _: Instant, stream: StreamId, data: &[u8]) -> Result<usize, StreamError> {
-        let (peer, _) = self.connected().ok_or(StreamError::Unknown)?;
-        peer.streams.write(stream, data)
+        self.connected().ok_or(StreamError::Unknown)?.streams.write(stream, data)
     }
 
     fn room(&self, stream: StreamId) -> usize {
@@ -521,26 +529,45 @@ impl Satellite for QuicSatellite {
     }
 
     fn finish(&mut self, _: Instant, stream: StreamId) {
-        if let Some((peer, _)) = self.connected() {
+        if let Some(peer) = self.connected() {
             peer.streams.finish(stream);
         }
     }
 
     fn reset(&mut self, _: Instant, stream: StreamId, code: u32) {
-        if let Some((peer, _)) = self.connected() {
+        if let Some(peer) = self.connected() {
             peer.streams.reset(&mut peer.connection, stream, code);
         }
     }
 
     fn stop(&mut self, _: Instant, stream: StreamId, code: u32) {
-        if let Some((peer, _)) = self.connected() {
+        if let Some(peer) = self.connected() {
             peer.streams.stop(&mut peer.connection, stream, code);
         }
     }
 
+    fn signal(&mut self, _: Instant, stream: StreamId, word: u32) {
+        if let Some(peer) = self.connected() {
+            peer.streams.signal(stream, word);
+        }
+    }
+
+    fn unread(&self, stream: StreamId) -> Unread {
+        self.current.as_ref().map_or_else(Unread::default, |peer| peer.streams.unread_of(stream))
+    }
+
+    fn unread_bytes(&self) -> u64 {
+        self.current.as_ref().map_or(0, |peer| peer.streams.unread() as u64)
+    }
+
+    fn set_limit(&mut self, stream: StreamId, bytes: u64) {
+        if let Some(peer) = self.connected() {
+            peer.streams.set_limit(stream, bytes);
+        }
+    }
+
     fn read(&mut self, _: Instant, stream: StreamId, into: &mut Vec<u8>, most: usize) -> Result<Read, StreamError> {
-        let (peer, events) = self.connected().ok_or(StreamError::Unknown)?;
-        peer.streams.read(&mut peer.connection, stream, into, most, events)
+        self.connected().ok_or(StreamError::Unknown)?.streams.read(stream, into, most)
     }
 
     fn round_trip_bytes(&self) -> u64 {

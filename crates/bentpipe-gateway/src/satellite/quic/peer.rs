@@ -182,7 +182,6 @@ impl Peer {
     pub(super) fn resize(&mut self, config: &SatelliteConfig, sizes: Sizes) {
         self.connection.set_receive_window(window(sizes.receive_window));
         self.connection.set_send_window(send_window(config));
-        self.streams.set_read_ahead(&sizes);
         self.sizes = sizes;
     }
 

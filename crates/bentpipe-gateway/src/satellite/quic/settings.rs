@@ -18,16 +18,10 @@ const DATAGRAM_MAX: u64 = 65_527;
 const STREAMS_SPARE: usize = 1024;
 /// Streams that a caller who has not proved its key may have: each takes room (quinn-proto `state.rs`).
 const STREAMS_FIRST: u64 = 2048;
-/// Of the memory, what has come may fill one part in the library and what is read ahead the rest.
-const READ_AHEAD_PART: u64 = 4;
-/// Slow readers whose windows fill the library's part.
-const SLOW_READERS: u64 = 8;
+/// This part of the memory is for what is sent and kept until it has arrived, the rest for what is on its way to this side.
+const SEND_PART: u64 = 4;
 /// What a datagram of stream data spends on header, tag and frame: 1 + 4 + 3, 16, 1 + 4 + 5 + 2.
 pub(super) const OVERHEAD: u64 = 36;
-/// Loss that a window that is larger than the rate asks for is prepared for.
-const LOSS_BORNE: f64 = 0.02;
-/// Lost packets in a stream's window that the library can bear, with a margin for their scatter.
-const LOST_MAX: u64 = 400;
 /// The longest set-up of a circuit that is no failure: that of Inmarsat Mini-M takes 50.73 s (`links/inmarsat-mini-m.toml`).
 pub(super) const CIRCUIT_SET_UP: Duration = Duration::from_secs(60);
 /// When nobody says how fast data comes in.
@@ -40,15 +34,9 @@ pub(super) struct Sizes {
     pub(super) datagram: u64,
     /// Bytes of stream data to give the library for one datagram; fewer than fit where shorter packets carry more.
     pub(super) payload: u64,
-    /// Bytes a stream may have on its way. Fixed when a connection begins, so sized for any rate that the memory suffices
-    /// for.
-    pub(super) stream_window: u64,
-    /// Bytes all streams together may have on their way or in the library.
+    /// Bytes that a stream, or all together, may have on their way: what arrives is read at once. A stream's is fixed when
+    /// a connection begins, so sized for any rate that the memory suffices for.
     pub(super) receive_window: u64,
-    /// Bytes that a stream may read ahead, out of order.
-    pub(super) read_ahead: u64,
-    /// All streams together.
-    pub(super) read_ahead_total: u64,
     /// From a handshake datagram to its answer, on a link that carries nothing else.
     pub(super) first_round_trip: Duration,
 }
@@ -58,24 +46,14 @@ impl Sizes {
         let header = headers(remote);
         let fits = config.mtu.saturating_sub(header).min(DATAGRAM_MAX);
         let datagram = fits.max(DATAGRAM_MIN);
-        let round_trip_bytes = round_trip_bytes(config, incoming);
-        // While a reader rests, the window's worth waits in the library, in two pieces a lost packet, of which it bears
-        // 1024 (quinn-proto `assembler.rs`, `MAX_CHUNKS`).
-        let bearable = |loss: f64| ((LOST_MAX * fits) as f64 / config.loss.max(loss)) as u64;
+        let memory = config.memory.bytes;
         // One round trip, an eighth between credits (quinn-proto `recv.rs`), and as much again for lost ones. Everything is
         // read at once, so losses hold no credit back.
-        let most = bearable(1e-3).clamp(256 << 10, 64 << 20);
-        let read_ahead = (round_trip_bytes / 2 * 3).clamp(256 << 10, most);
-        let memory = config.memory.bytes;
-        let read_ahead_total = memory / READ_AHEAD_PART;
-        let receive_window = (memory - read_ahead_total).max(2 * read_ahead);
+        let least = (3 * round_trip_bytes(config, incoming)).clamp(512 << 10, 128 << 20);
         Sizes {
             datagram,
             payload: best_payload(fits, header, config.loss, config.mtu),
-            stream_window: (receive_window / SLOW_READERS).min(bearable(LOSS_BORNE)).max(read_ahead),
-            receive_window,
-            read_ahead,
-            read_ahead_total,
+            receive_window: (memory - memory / SEND_PART).max(least),
             first_round_trip: first_round_trip(config, incoming),
         }
     }
@@ -109,10 +87,10 @@ pub(super) fn transport(config: &SatelliteConfig, sizes: &Sizes, gate: &Arc<Gate
     let rate = config.rate.unwrap_or(INCOMING_GUESS);
     transport
         .max_concurrent_bidi_streams(window(streams(config).min(STREAMS_FIRST)))
-        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .max_concurrent_uni_streams(VarInt::from_u32(1))
         .max_idle_timeout(None)
         .keep_alive_interval(None)
-        .stream_receive_window(window(sizes.stream_window))
+        .stream_receive_window(window(sizes.receive_window))
         .receive_window(window(sizes.receive_window))
         .send_window(send_window(config))
         .initial_mtu(sizes.datagram as u16)
@@ -141,7 +119,7 @@ pub(super) fn streams(config: &SatelliteConfig) -> u64 {
 pub(super) fn send_window(config: &SatelliteConfig) -> u64 {
     let rate = config.rate.unwrap_or(INCOMING_GUESS);
     let round_trip = config.round_trip.max(Duration::from_millis(1));
-    (8 * rate.bytes_in(round_trip)).max(config.memory.bytes / READ_AHEAD_PART)
+    (8 * rate.bytes_in(round_trip)).max(config.memory.bytes / SEND_PART)
 }
 
 /// Before the first measurement, without a circuit's set-up: a packet each way, at the rates that are known.

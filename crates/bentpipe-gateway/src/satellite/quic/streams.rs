@@ -4,23 +4,32 @@
 //! has something urgent waits for one packet and not for what others wrote before. Classes go strictly in order; streams
 //! of one class take turns.
 //!
-//! What comes is read from the library at once and out of order, for it ends a connection whose stream has more than 1024
-//! gaps ("too many gaps in stream buffer", quinn-proto 0.11.19 `assembler.rs`), and that many are in flight on a fast
-//! link that loses 3 %. A slow reader holds the sender back all the same: from [`Streams::read_ahead`] on nothing more is
-//! taken from the library, and its window closes.
+//! What comes is read from the library at once and out of order, and put in order here, for the library ends a connection
+//! whose stream has more than 1024 gaps ("too many gaps in stream buffer", quinn-proto 0.11.19 `assembler.rs`), and that many
+//! are in flight on a fast link that loses 3 %. So the library's windows hold nobody back; what may be unread of a stream
+//! the relay says ([`Streams::set_limit`]), and who sends more loses the stream.
 
+use super::control::Control;
 use super::settings::{OVERHEAD, Sizes};
-use crate::satellite::{Class, Event, Read, StreamError, StreamId};
+use crate::satellite::{Class, Event, Read, StreamError, StreamId, UNREAD_FIRST, Unread};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{Connection, Dir, FinishError, ReadError, StreamEvent, VarInt, WriteError};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bits of a [`StreamId`] that are the library's own number; above stands the connection's.
 const NUMBER_BITS: u32 = 40;
+/// These bits.
+const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
+/// Code of the end of a stream that sent more than may be unread.
+const OVERRUN: u32 = 5;
 /// [`Class`]es.
 const CLASSES: usize = 3;
-/// Every stream may read ahead this much, however many there are.
-const READ_AHEAD_MIN: usize = 64 << 10;
+/// Shorter pieces are copied together: kept as they are, each would hold the memory of the datagram that it came in.
+const SMALL: usize = 700;
+/// Bytes copied together before a piece of their own begins.
+const GATHERED: usize = 16 << 10;
+/// Gaps that a stream may have: so many, and one for each of these bytes of its limit. Each takes about 150 bytes of memory.
+const GAPS: (usize, u64) = (64, 256);
 
 /// The streams of one connection.
 #[derive(Debug)]
@@ -43,8 +52,7 @@ pub(super) struct Streams {
     turn: u64,
     /// Bytes that may wait here in all; shared by the streams of a class.
     room: usize,
-    read_ahead: usize,
-    read_ahead_total: usize,
+    control: Control,
     /// Bytes given to the library, ever.
     written: u64,
     /// Bytes that wait here to be given to the library, all streams.
@@ -79,8 +87,13 @@ struct Outgoing {
 
 #[derive(Debug, Default)]
 struct Incoming {
+    /// Bytes that may be here.
+    limit: u64,
     /// In order, to be read.
     ready: VecDeque<Bytes>,
+    /// After `ready`: small pieces.
+    gathered: BytesMut,
+    /// Of both.
     ready_bytes: usize,
     /// Came too early, by offset.
     parts: BTreeMap<u64, Bytes>,
@@ -91,8 +104,6 @@ struct Incoming {
     complete: bool,
     /// The reader knows that there is something.
     announced: bool,
-    /// The library may have more.
-    more: bool,
     /// Nothing more can be read; why.
     over: Option<StreamError>,
     /// The library has nothing more.
@@ -112,13 +123,11 @@ impl Streams {
             short: sizes.payload + OVERHEAD < sizes.datagram,
             turn: sizes.payload,
             room: 0,
-            read_ahead: 0,
-            read_ahead_total: 0,
+            control: Control::default(),
             written: 0,
             queued: 0,
             unread: 0,
         };
-        streams.set_read_ahead(sizes);
         streams.set_rate(rate);
         streams
     }
@@ -134,18 +143,12 @@ impl Streams {
         self.turn = if self.short { self.payload } else { large };
     }
 
-    /// How much may be read ahead.
-    pub(super) fn set_read_ahead(&mut self, sizes: &Sizes) {
-        self.read_ahead = sizes.read_ahead as usize;
-        self.read_ahead_total = sizes.read_ahead_total as usize;
-    }
-
     fn id(&self, id: quinn_proto::StreamId) -> StreamId {
         StreamId(self.connection << NUMBER_BITS | VarInt::from(id).into_inner())
     }
 
     fn theirs(id: StreamId) -> Option<quinn_proto::StreamId> {
-        VarInt::from_u64(id.0 & ((1 << NUMBER_BITS) - 1)).ok().map(quinn_proto::StreamId::from)
+        VarInt::from_u64(id.0 & NUMBER_MASK).ok().map(quinn_proto::StreamId::from)
     }
 
     /// No stream is open.
@@ -170,7 +173,10 @@ impl Streams {
 
     /// Something waits to be given to the library, or was given and has not left.
     pub(super) fn is_sending(&self) -> bool {
-        self.resend > 0 || self.unsent.iter().any(|bytes| *bytes > 0) || self.turns.iter().any(|turn| !turn.is_empty())
+        self.control.is_waiting()
+            || self.resend > 0
+            || self.unsent.iter().any(|bytes| *bytes > 0)
+            || self.turns.iter().any(|turn| !turn.is_empty())
     }
 
     /// Opens a stream.
@@ -183,7 +189,8 @@ impl Streams {
         let id = self.id(number);
         // Both fail only for a stream that is gone already, which then does nothing.
         let _ = connection.send_stream(number).set_priority(priority(class));
-        self.streams.insert(id, Stream { class, out: Outgoing::default(), inc: Incoming::default() });
+        let inc = Incoming { limit: UNREAD_FIRST, ..Incoming::default() };
+        self.streams.insert(id, Stream { class, out: Outgoing::default(), inc });
         id
     }
 
@@ -316,6 +323,9 @@ impl Streams {
 
     /// Gives the library enough for the next packet, most urgent first. `events`: writers that have room again.
     pub(super) fn feed(&mut self, connection: &mut Connection, events: &mut VecDeque<Event>) {
+        let words = self.control.flush(connection);
+        self.unsent[0] += words;
+        self.written += words;
         let mut ahead = self.resend;
         for class in 0..CLASSES {
             ahead += self.unsent[class];
@@ -406,7 +416,15 @@ impl Streams {
     /// Handles what the library says of a stream.
     pub(super) fn on_event(&mut self, connection: &mut Connection, event: StreamEvent, events: &mut VecDeque<Event>) {
         match event {
-            StreamEvent::Opened { .. } => {
+            StreamEvent::Opened { dir: Dir::Uni } => {
+                while let Some(number) = connection.streams().accept(Dir::Uni) {
+                    self.control.accept(number);
+                }
+                self.hear(connection, events);
+            }
+            StreamEvent::Readable { id } if id.dir() == Dir::Uni => self.hear(connection, events),
+            StreamEvent::Stopped { id, .. } if id.dir() == Dir::Uni => self.control.set_broken(),
+            StreamEvent::Opened { dir: Dir::Bi } => {
                 while let Some(number) = connection.streams().accept(Dir::Bi) {
                     let id = self.insert(connection, number, Class::default());
                     events.push_back(Event::Opened(id));
@@ -444,34 +462,58 @@ impl Streams {
         }
     }
 
-    /// How far one stream may read ahead.
-    fn read_ahead(&self) -> usize {
-        let share = self.read_ahead_total.max(self.read_ahead) / self.streams.len().max(1);
-        self.read_ahead.min(share.max(READ_AHEAD_MIN))
+    /// Sends a word about a stream.
+    pub(super) fn signal(&mut self, id: StreamId, word: u32) {
+        if self.streams.contains_key(&id) {
+            self.control.push(id.0 & NUMBER_MASK, word);
+        }
     }
 
-    /// Takes what the library has for a stream, unless too much is unread.
+    /// The other side does not keep to the protocol of the control stream.
+    pub(super) fn is_broken(&self) -> bool {
+        self.control.is_broken()
+    }
+
+    /// Takes words of the other side.
+    fn hear(&mut self, connection: &mut Connection, events: &mut VecDeque<Event>) {
+        let (streams, own) = (&self.streams, self.connection << NUMBER_BITS);
+        self.control.pull(connection, |number, word| {
+            let id = StreamId(own | number);
+            if number <= NUMBER_MASK && streams.contains_key(&id) {
+                events.push_back(Event::Signal(id, word));
+            }
+        });
+    }
+
+    /// Bytes of a stream that may be unread from now on.
+    pub(super) fn set_limit(&mut self, id: StreamId, bytes: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.inc.limit = bytes;
+        }
+    }
+
+    /// What has come of a stream and was not read.
+    pub(super) fn unread_of(&self, id: StreamId) -> Unread {
+        self.streams.get(&id).map_or_else(Unread::default, |stream| {
+            let inc = &stream.inc;
+            Unread { ready: inc.ready_bytes as u64, all: inc.held() as u64, complete: inc.complete }
+        })
+    }
+
+    /// Takes what the library has for a stream.
     fn pull(&mut self, connection: &mut Connection, id: StreamId, events: &mut VecDeque<Event>) {
-        let most = self.read_ahead();
-        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let (Some(stream), Some(number)) = (self.streams.get_mut(&id), Self::theirs(id)) else { return };
         let inc = &mut stream.inc;
         if inc.gone {
             return;
         }
-        let Some(number) = Self::theirs(id) else { return };
         let before = inc.held();
         let mut receiver = connection.recv_stream(number);
         let mut chunks = match receiver.read(false) {
             Ok(chunks) => chunks,
             Err(_) => return,
         };
-        inc.more = false;
         loop {
-            // Never while the reader waits for a gap: what fills it may be what the library holds.
-            if inc.ready_bytes > 0 && inc.ready_bytes + inc.parts_bytes >= most {
-                inc.more = true;
-                break;
-            }
             match chunks.next(usize::MAX) {
                 Ok(Some(chunk)) => inc.insert(chunk.offset, chunk.bytes),
                 Ok(None) => {
@@ -487,10 +529,18 @@ impl Streams {
                     break;
                 }
             }
+            if inc.is_overrun() {
+                break;
+            }
+        }
+        // Room for what was read is announced with the next packet; `poll_transmit` is due anyway.
+        let _ = chunks.finalize();
+        if inc.is_overrun() {
+            let _ = connection.recv_stream(number).stop(VarInt::from_u32(OVERRUN));
+            *inc = Incoming { over: Some(StreamError::Overrun), gone: true, ..Incoming::default() };
+            events.push_back(Event::Overrun(id));
         }
         self.unread = self.unread + inc.held() - before;
-        // Credit for what was read goes out with the next packet; `poll_transmit` is due anyway.
-        let _ = chunks.finalize();
         if (inc.ready_bytes > 0 || inc.complete) && !inc.announced {
             inc.announced = true;
             events.push_back(Event::Readable(id));
@@ -501,33 +551,15 @@ impl Streams {
     }
 
     /// Reads in order.
-    pub(super) fn read(
-        &mut self,
-        connection: &mut Connection,
-        id: StreamId,
-        into: &mut Vec<u8>,
-        most: usize,
-        events: &mut VecDeque<Event>,
-    ) -> Result<Read, StreamError> {
-        let enough = self.read_ahead() / 2;
+    pub(super) fn read(&mut self, id: StreamId, into: &mut Vec<u8>, most: usize) -> Result<Read, StreamError> {
         let inc = &mut self.streams.get_mut(&id).ok_or(StreamError::Unknown)?.inc;
         if let Some(error) = inc.over {
             return Err(error);
         }
         let taken = inc.take(into, most);
         self.unread -= taken;
-        if inc.more && (inc.ready_bytes == 0 || inc.ready_bytes + inc.parts_bytes <= enough) {
-            // Whatever is in order now is for this reader, who is here.
-            inc.announced = true;
-            self.pull(connection, id, events);
-        }
-        let Some(stream) = self.streams.get_mut(&id) else { return Ok(Read::Bytes(taken)) };
-        let inc = &mut stream.inc;
         if taken > 0 || most == 0 {
             inc.announced = inc.ready_bytes > 0 || inc.complete;
-            if inc.announced && taken > 0 {
-                return Ok(Read::Bytes(taken));
-            }
             return Ok(if taken > 0 { Read::Bytes(taken) } else { Read::Nothing });
         }
         if inc.complete && inc.ready_bytes == 0 {
@@ -566,16 +598,37 @@ impl Incoming {
         if self.parts.get(&offset).is_some_and(|known| known.len() >= bytes.len()) {
             return;
         }
+        if bytes.len() < SMALL {
+            bytes = Bytes::copy_from_slice(&bytes);
+        }
         self.parts_bytes += bytes.len();
         if let Some(shorter) = self.parts.insert(offset, bytes) {
             self.parts_bytes -= shorter.len();
         }
     }
 
-    fn append(&mut self, bytes: Bytes) {
+    fn append(&mut self, mut bytes: Bytes) {
         self.next += bytes.len() as u64;
         self.ready_bytes += bytes.len();
-        self.ready.push_back(bytes);
+        if bytes.len() < SMALL {
+            self.gathered.extend_from_slice(&bytes);
+            if self.gathered.len() < GATHERED {
+                return;
+            }
+            bytes = Bytes::new();
+        }
+        if !self.gathered.is_empty() {
+            self.ready.push_back(std::mem::take(&mut self.gathered).freeze());
+        }
+        if !bytes.is_empty() {
+            self.ready.push_back(bytes);
+        }
+    }
+
+    /// More has come than may.
+    fn is_overrun(&self) -> bool {
+        let gaps = GAPS.0 + usize::try_from(self.limit / GAPS.1).unwrap_or(usize::MAX);
+        !self.gone && (self.held() as u64 > self.limit || self.parts.len() > gaps)
     }
 
     /// Bytes that came and were not read.
@@ -596,6 +649,12 @@ impl Incoming {
                 self.ready.pop_front();
             }
         }
+        let more = (most - taken).min(self.gathered.len());
+        into.extend_from_slice(&self.gathered.split_to(more));
+        if self.gathered.is_empty() {
+            self.gathered = BytesMut::new();
+        }
+        taken += more;
         self.ready_bytes -= taken;
         taken
     }
