@@ -61,6 +61,28 @@ pub enum CircuitEvent {
     Look,
 }
 
+/// A change of a circuit's state, as a record keeps it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CircuitChange {
+    /// A call entered a stage of its set-up.
+    SettingUp {
+        /// The stage's name.
+        stage: String,
+        /// With a call for each channel: which channel, from 1; `None` for the first.
+        channel: Option<usize>,
+    },
+    /// The switch refused a set-up because of errors.
+    Refused,
+    /// The first call is up.
+    Up,
+    /// So many calls are up, one for each channel.
+    ChannelsUp(usize),
+    /// All calls ended.
+    Down,
+    /// The switch cut all calls because of errors.
+    Lost,
+}
+
 /// Totals of a circuit.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct CircuitCounters {
@@ -102,7 +124,7 @@ pub struct Circuit {
     carries_from: Instant,
     late: Stream,
     counters: CircuitCounters,
-    changes: Vec<(Instant, String)>,
+    changes: Vec<(Instant, CircuitChange)>,
 }
 
 /// State changes kept for the record; later ones are only counted.
@@ -204,7 +226,7 @@ impl Circuit {
             if let Some(demand) = &mut self.demand {
                 demand.stop();
             }
-            self.note(at, if event == CircuitEvent::Lost { "lost" } else { "down" });
+            self.note(at, if event == CircuitEvent::Lost { CircuitChange::Lost } else { CircuitChange::Down });
             return Some((at, event));
         }
     }
@@ -271,9 +293,9 @@ impl Circuit {
         &self.config
     }
 
-    /// State changes so far: `setting up: STAGE`, `up`, `down`, `lost`; with a call for each channel also `N channels up`.
+    /// The first state changes, in order of time.
     #[must_use]
-    pub fn changes(&self) -> &[(Instant, String)] {
+    pub fn changes(&self) -> &[(Instant, CircuitChange)] {
         &self.changes
     }
 
@@ -314,7 +336,7 @@ impl Circuit {
             self.counters.calls_lost += 1;
             self.stop_charging(number, now);
             self.calls[number].set_up_began = now;
-            self.note(now, "set-up refused by the switch");
+            self.note(now, CircuitChange::Refused);
             if self.config.stages.iter().all(|stage| stage.time == Duration::ZERO) {
                 // Trying again at once would never end: wait until the ratio may change.
                 self.calls[number].ends = quieter;
@@ -340,7 +362,7 @@ impl Circuit {
                 .config
                 .gives_up
                 .and_then(|switch| noises.iter().filter_map(|n| n.first_excess(now, switch.above, switch.after)).min());
-            self.note(now, "up");
+            self.note(now, CircuitChange::Up);
         } else {
             self.note_calls(now);
         }
@@ -368,11 +390,9 @@ impl Circuit {
             call.charging_since = Some(now);
         }
         if let Some(s) = self.config.stages.get(stage) {
-            let text = match (number, self.config.on_demand.is_some()) {
-                (0, _) | (_, false) => format!("setting up: {}", s.name),
-                (_, true) => format!("setting up: {}, channel {}", s.name, number + 1),
-            };
-            self.note(now, &text);
+            let channel = (number > 0 && self.config.on_demand.is_some()).then_some(number + 1);
+            let stage = s.name.clone();
+            self.note(now, CircuitChange::SettingUp { stage, channel });
         }
     }
 
@@ -398,13 +418,12 @@ impl Circuit {
     }
 
     fn note_calls(&mut self, now: Instant) {
-        let text = if self.up == 1 { "1 channel up".to_owned() } else { format!("{} channels up", self.up) };
-        self.note(now, &text);
+        self.note(now, CircuitChange::ChannelsUp(self.up));
     }
 
-    fn note(&mut self, now: Instant, text: &str) {
+    fn note(&mut self, now: Instant, change: CircuitChange) {
         if self.changes.len() < CHANGES_KEPT {
-            self.changes.push((now, text.to_owned()));
+            self.changes.push((now, change));
         }
     }
 }

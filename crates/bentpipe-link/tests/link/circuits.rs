@@ -3,6 +3,7 @@
 use crate::driver::{HUB, Offer, TERMINAL, burst, file, link, ms, ns, run, s, times};
 use bentpipe_link::catalogue::{named, parse_override};
 use bentpipe_link::circuit::Circuit;
+use bentpipe_link::circuit::CircuitChange::{self, Down, Lost, Refused, Up};
 use bentpipe_link::link::Link;
 use bentpipe_link::node::Node;
 use bentpipe_net::seed::Seed;
@@ -16,8 +17,13 @@ fn circuit(link: &Link) -> &Circuit {
     link.circuit().unwrap()
 }
 
-fn changes(link: &Link) -> Vec<(u64, &str)> {
-    circuit(link).changes().iter().map(|(at, text)| (at.ns / 1_000_000, text.as_str())).collect()
+/// Changes with their times in milliseconds.
+fn changes(link: &Link) -> Vec<(u64, CircuitChange)> {
+    circuit(link).changes().iter().map(|(at, change)| (at.ns / 1_000_000, change.clone())).collect()
+}
+
+fn setting_up(stage: &str) -> CircuitChange {
+    CircuitChange::SettingUp { stage: stage.to_owned(), channel: None }
 }
 
 /// A packet of 100 B from the hub at each of these times.
@@ -33,7 +39,7 @@ fn traffic_waits_for_all_stages_and_leaves_in_order() {
     offers.extend(burst(s(6), HUB, 3, 1, 1000));
     let arrivals = times(&run(&mut link, &offers, s(20)), TERMINAL);
     assert_eq!(arrivals.into_iter().collect::<Vec<_>>(), [(0, ms(6375)), (1, ms(6500)), (2, ms(6625)), (3, ms(6750))]);
-    assert_eq!(changes(&link), [(1000, "setting up: dial"), (3000, "setting up: log in"), (6000, "up")]);
+    assert_eq!(changes(&link), [(1000, setting_up("dial")), (3000, setting_up("log in")), (6000, Up)]);
     let counters = circuit(&link).counters(s(20));
     assert_eq!((counters.calls, counters.calls_lost, counters.setting_up), (1, 0, Duration::from_secs(5)));
     assert_eq!(link.next_wake(), None, "without a hang-up time the call stays up");
@@ -55,7 +61,7 @@ fn an_idle_call_is_hung_up_to_the_nanosecond() {
     // Up at 5 s, the packet's last bit out at 5.125 s: down at 15.125 s.
     let mut link1 = link(&text);
     run(&mut link1, &burst(s(0), HUB, 0, 1, 1000), s(60));
-    assert_eq!(circuit(&link1).changes().last(), Some(&(ms(15_125), "down".to_owned())));
+    assert_eq!(circuit(&link1).changes().last(), Some(&(ms(15_125), Down)));
     assert!(!circuit(&link1).is_up());
     assert_eq!(link1.next_wake(), None);
 
@@ -74,7 +80,7 @@ fn a_call_in_use_is_not_idle() {
     // 100 B a second for a minute, hang-up after 2 s: one call.
     let mut link = link(&format!("{DIAL_UP}idle_hang_up = '2 s'\n"));
     run(&mut link, &at(&(0..60).map(s).collect::<Vec<_>>()), s(100));
-    assert_eq!(changes(&link).last(), Some(&(61_012, "down")), "two seconds after the last packet is out");
+    assert_eq!(changes(&link).last(), Some(&(61_012, Down)), "two seconds after the last packet is out");
     assert_eq!(circuit(&link).counters(s(100)).calls, 1);
 }
 
@@ -85,7 +91,7 @@ fn nobody_woke_the_link_and_still_it_hung_up_in_time() {
     for offer in &offers {
         link.receive(offer.at, offer.port, offer.packet());
     }
-    assert_eq!(changes(&link)[3..], [(15_012, "down"), (100_000, "setting up: dial")]);
+    assert_eq!(changes(&link)[3..], [(15_012, Down), (100_000, setting_up("dial"))]);
     let arrivals = times(&run(&mut link, &[], s(200)), TERMINAL);
     assert_eq!(arrivals[&1].ns, s(105).ns + 12_500_000 + 250_000_000, "the second packet waited for a second call");
     assert_eq!(circuit(&link).counters(s(200)).calls, 2);
@@ -147,7 +153,7 @@ fn long_bursts_end_the_call_as_in_ntia_tables_4_4_and_4_5() {
             for (burst, outcome) in ["500 ms", "1 s", "2 s", "3 s", "5 s", "10 s"].iter().zip(outcomes) {
                 let noise = format!("noise={{background={background}, burst=1e-2, duration='{burst}', gap='10 s'}}");
                 let link = under_bursts(name, &[noise], 30);
-                let lost = changes(&link).iter().find(|(_, text)| *text == "lost").map(|(at, _)| *at);
+                let lost = changes(&link).iter().find(|(_, change)| *change == Lost).map(|(at, _)| *at);
                 assert_eq!(lost, outcome.map(|after| 10_000 + after * 1000), "{name}, {background}, {burst}");
                 assert_eq!(circuit(&link).counters(s(30)).calls_lost > 0, outcome.is_some());
             }
@@ -197,7 +203,7 @@ fn a_lost_call_takes_along_what_is_being_sent_and_nothing_else() {
 fn a_lost_call_is_not_redialled_for_nothing() {
     let mut link = link(NOISY);
     let arrivals = run(&mut link, &at(&[s(0), s(25)]), s(29));
-    assert_eq!(changes(&link)[2..5], [(13_000, "lost"), (25_000, "setting up: call"), (27_000, "up")]);
+    assert_eq!(changes(&link)[2..5], [(13_000, Lost), (25_000, setting_up("call")), (27_000, Up)]);
     assert_eq!(times(&arrivals, TERMINAL)[&1].ns, s(27).ns + 262_500_000);
 }
 
@@ -207,8 +213,8 @@ fn a_refused_set_up_is_tried_again_and_charged_while_it_lasts() {
     let mut link = link(&text);
     // Bursts from 1 to 11 and from 12 to 22 s: refused at 2, 4, … 20 s, connected at 22 s.
     let arrivals = run(&mut link, &burst(s(0), HUB, 0, 1, 100), s(23));
-    assert_eq!(changes(&link).iter().filter(|(_, text)| text.contains("refused")).count(), 10);
-    assert_eq!(changes(&link).last(), Some(&(22_000, "up")));
+    assert_eq!(changes(&link).iter().filter(|(_, change)| *change == Refused).count(), 10);
+    assert_eq!(changes(&link).last(), Some(&(22_000, Up)));
     assert_eq!(times(&arrivals, TERMINAL)[&0].ns, s(22).ns + 262_500_000);
     assert_eq!(circuit(&link).counters(s(23)).on_air, Duration::from_secs(23));
 }

@@ -1,6 +1,7 @@
 //! Bandwidth on demand: channels that are called up one by one.
 
 use crate::driver::{HUB, Offer, TERMINAL, burst, link, ms, run, s, times};
+use bentpipe_link::circuit::CircuitChange::{self, ChannelsUp, Down, Lost, Up};
 use bentpipe_link::circuit::{Circuit, CircuitCounters};
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
@@ -20,8 +21,13 @@ fn circuit(link: &Link) -> &Circuit {
     link.circuit().unwrap()
 }
 
-fn changes(link: &Link) -> Vec<(u64, &str)> {
-    circuit(link).changes().iter().map(|(at, text)| (at.ns / 1_000_000, text.as_str())).collect()
+/// Changes with their times in milliseconds.
+fn changes(link: &Link) -> Vec<(u64, CircuitChange)> {
+    circuit(link).changes().iter().map(|(at, change)| (at.ns / 1_000_000, change.clone())).collect()
+}
+
+fn setting_up(stage: &str, channel: Option<usize>) -> CircuitChange {
+    CircuitChange::SettingUp { stage: stage.to_owned(), channel }
 }
 
 /// Packets of 1000 B at an even rate.
@@ -39,14 +45,14 @@ fn a_backlog_calls_up_one_channel_after_the_other() {
     assert_eq!(
         calls,
         [
-            (0, "setting up: call"),
-            (5_000, "up"),
-            (6_000, "setting up: call, channel 2"),
-            (11_000, "2 channels up"),
-            (12_000, "setting up: call, channel 3"),
-            (17_000, "3 channels up"),
-            (18_000, "setting up: call, channel 4"),
-            (23_000, "4 channels up"),
+            (0, setting_up("call", None)),
+            (5_000, Up),
+            (6_000, setting_up("call", Some(2))),
+            (11_000, ChannelsUp(2)),
+            (12_000, setting_up("call", Some(3))),
+            (17_000, ChannelsUp(3)),
+            (18_000, setting_up("call", Some(4))),
+            (23_000, ChannelsUp(4)),
         ]
     );
     // 8 a second for 6 s, 16 for 6 s, 24 for 6 s, 32 from then on: the last of 1000 at 5 + 6 + 6 + 6 + 712 ÷ 32 s.
@@ -59,7 +65,7 @@ fn a_backlog_calls_up_one_channel_after_the_other() {
     let counters = circuit(&link).counters(s(200));
     assert_eq!((counters.calls, counters.calls_most, counters.calls_lost), (4, 4, 0));
     assert_eq!(counters.setting_up, Duration::from_secs(20));
-    assert_eq!(changes(&link).last().map(|(_, text)| *text), Some("1 channel up"));
+    assert_eq!(changes(&link).last().map(|(_, change)| change), Some(&ChannelsUp(1)));
     assert_eq!(link.next_wake(), None, "nothing to look at");
 }
 
@@ -67,13 +73,14 @@ fn a_backlog_calls_up_one_channel_after_the_other() {
 fn several_calls_at_once_and_a_least_number() {
     let mut link1 = on_demand("at_once = 3\n");
     run(&mut link1, &burst(s(0), HUB, 0, 1000, 1000), s(10));
-    let calling: Vec<_> = changes(&link1).into_iter().filter(|(_, text)| text.starts_with("setting up")).collect();
+    let calling: Vec<_> =
+        changes(&link1).into_iter().filter(|(_, change)| matches!(change, CircuitChange::SettingUp { .. })).collect();
     assert_eq!(calling.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 6_000, 7_000, 8_000]);
     let mut link2 = on_demand("at_once = 2\nleast = 3\n");
     let arrivals = times(&run(&mut link2, &burst(s(0), HUB, 0, 1, 1000), s(60)), TERMINAL);
     assert_eq!(arrivals[&0], ms(5_375), "the first call carries it");
-    let up: Vec<_> = changes(&link2).into_iter().filter(|(_, text)| text.ends_with("up")).collect();
-    assert_eq!(up, [(5_000, "up"), (5_000, "2 channels up"), (10_000, "3 channels up")]);
+    let up: Vec<_> = changes(&link2).into_iter().filter(|(_, change)| matches!(change, Up | ChannelsUp(_))).collect();
+    assert_eq!(up, [(5_000, Up), (5_000, ChannelsUp(2)), (10_000, ChannelsUp(3))]);
     assert!(circuit(&link2).is_up(), "three stay");
 }
 
@@ -110,7 +117,7 @@ fn a_released_channel_finishes_what_it_sends() {
     let arrivals = times(&run(&mut link, &offers, s(100)), TERMINAL);
     assert_eq!(arrivals.len(), offers.len());
     assert_eq!(link.directions()[0].sender_counters().abandoned_packets, 0);
-    assert_eq!(changes(&link).last().map(|(_, text)| *text), Some("1 channel up"));
+    assert_eq!(changes(&link).last().map(|(_, change)| change), Some(&ChannelsUp(1)));
 }
 
 #[test]
@@ -130,7 +137,7 @@ fn a_hang_up_ends_all_calls_and_each_is_charged() {
     let text = format!("{BUNDLE}idle_hang_up = '1 s'\ncharging_increment = '1 min'\ncost_per_minute = 2.0\n");
     let mut link = link(&format!("{text}[circuit.on_demand]\nleast = 3\nat_once = 3\n"));
     run(&mut link, &burst(s(0), HUB, 0, 1, 1000), s(100));
-    assert_eq!(changes(&link).last(), Some(&(6_125, "down")));
+    assert_eq!(changes(&link).last(), Some(&(6_125, Down)));
     let counters = circuit(&link).counters(s(100));
     let CircuitCounters { calls, on_air, charged, .. } = counters;
     assert_eq!((calls, on_air, charged), (3, Duration::from_millis(3 * 1_125), Duration::from_secs(180)));
@@ -144,7 +151,7 @@ fn a_hang_up_takes_a_call_along_that_is_being_set_up() {
     let mut link = link(&format!("{text}[circuit.on_demand]\n{EAGER}"));
     // 8 packets fill the channel from 5 to 6 s; the second call begins at 6 s, the circuit hangs up at 9 s.
     run(&mut link, &burst(s(0), HUB, 0, 8, 1000), s(100));
-    assert_eq!(changes(&link)[2..], [(6_000, "setting up: call, channel 2"), (9_000, "down")]);
+    assert_eq!(changes(&link)[2..], [(6_000, setting_up("call", Some(2))), (9_000, Down)]);
     let counters = circuit(&link).counters(s(100));
     assert_eq!((counters.setting_up, counters.on_air), (Duration::from_secs(5 + 3), Duration::from_secs(9 + 3)));
 }
@@ -157,7 +164,7 @@ fn the_switch_cuts_all_calls() {
     run(&mut link, &burst(s(0), HUB, 0, 2000, 1000), s(60));
     // Four calls are up when the burst has lasted for three seconds, and four channels are sending.
     assert_eq!(link.directions()[0].sender_counters().abandoned_packets, 4);
-    let lost: Vec<_> = changes(&link).into_iter().filter(|(_, text)| *text == "lost").collect();
-    assert_eq!(lost, [(33_000, "lost")]);
+    let lost: Vec<_> = changes(&link).into_iter().filter(|(_, change)| *change == Lost).collect();
+    assert_eq!(lost, [(33_000, Lost)]);
     assert_eq!(circuit(&link).counters(s(60)).calls_lost, 5, "four cut, a set-up refused at 38 s");
 }
