@@ -9,14 +9,16 @@ from typing import Any
 
 import polars as pl
 
+from bentpipe import version_1
 from bentpipe.command import BentpipeError
 
-_RECORD_VERSION = 1
-_SWEEP_VERSION = 1
+_RECORD_VERSION = 2
+_SWEEP_VERSION = 2
 
 _MEASUREMENTS = {
     "case": pl.String,
     "workload": pl.String,
+    "copy": pl.Int64,
     "app": pl.String,
     "client": pl.String,
     "server": pl.String,
@@ -25,30 +27,43 @@ _MEASUREMENTS = {
     "status": pl.String,
     "measurement": pl.String,
     "unit": pl.String,
+    "better": pl.String,
     "value": pl.Float64,
 }
 _SERIES = {
     "case": pl.String,
     "source": pl.String,
     "name": pl.String,
+    "copy": pl.Int64,
     "repeat": pl.Int64,
     "series": pl.String,
     "unit": pl.String,
     "time": pl.Float64,
     "value": pl.Float64,
 }
+_PARTIES = {
+    "case": pl.String,
+    "workload": pl.String,
+    "copy": pl.Int64,
+    "repeat": pl.Int64,
+    "role": pl.String,
+    "site": pl.String,
+}
 _LINKS = {"case": pl.String, "link": pl.String, "kind": pl.String, "from": pl.String, "to": pl.String}
 
 
 class Record:
-    """One run. Times are seconds since the start of their case; quantities are in base units."""
+    """One run. Times are seconds since the start of their case; quantities are in base units.
+
+    ``data`` is the record as version 2 has it; of version 1, the names, flows and units of that.
+    """
 
     def __init__(self, data: dict[str, Any]) -> None:
         if data.get("format") != "bentpipe-record":
             raise BentpipeError(f'not a bentpipe record: "format" is {data.get("format")!r}')
         if data.get("version", 0) > _RECORD_VERSION:
             raise BentpipeError(f"record version {data['version']} is newer than this package reads")
-        self.data = data
+        self.data = version_1.upgrade(data) if data.get("version") == 1 else data
 
     def __repr__(self) -> str:
         return f"<bentpipe record {self.title!r}, {len(self.cases)} case(s), seed {self.seed}>"
@@ -80,14 +95,17 @@ class Record:
 
     @cached_property
     def measurements(self) -> pl.DataFrame:
-        """One row a measurement: case, workload, …, measurement, unit, value."""
+        """One row a measurement: case, workload, copy, …, measurement, unit, better, value."""
         rows = [
             {
-                **{key: workload.get(key) for key in ("app", "client", "server", "direction", "repeat", "status")},
+                **{key: workload.get(key) for key in ("copy", "app", "direction", "repeat", "status")},
+                "client": _sites(workload, "client"),
+                "server": _sites(workload, "server"),
                 "case": case["name"],
                 "workload": workload["name"],
-                "measurement": one["name"],
+                "measurement": one["quantity"],
                 "unit": one["unit"],
+                "better": one.get("better"),
                 "value": one["value"],
             }
             for case in self.cases
@@ -97,24 +115,36 @@ class Record:
         return _frame(rows, _MEASUREMENTS)
 
     @cached_property
+    def parties(self) -> pl.DataFrame:
+        """One row a site that takes part in a run of a workload: case, workload, copy, repeat, role, site."""
+        rows = [
+            {"case": case["name"], "workload": workload["name"], **workload, **party}
+            for case in self.cases
+            for workload in case["workloads"]
+            for party in workload["parties"]
+        ]
+        return _frame(rows, _PARTIES)
+
+    @cached_property
     def series(self) -> pl.DataFrame:
         """Numbers over time, of workloads, link directions and TCP flows (``source`` says which)."""
         rows = []
         for case in self.cases:
 
-            def put(source: str, name: str, repeat: int | None, series: list[dict[str, Any]]) -> None:
+            def put(source: str, name: str, series: list[dict[str, Any]], **of: int | None) -> None:
                 for one in series:
-                    head = {"case": case["name"], "source": source, "name": name, "repeat": repeat}
-                    head |= {"series": one["name"], "unit": one["unit"]}
+                    head = {"case": case["name"], "source": source, "name": name, **of}
+                    head |= {"series": one["quantity"], "unit": one["unit"]}
                     rows.extend({**head, "time": time, "value": value} for time, value in one["points"])
 
             for workload in case["workloads"]:
-                put("workload", workload["name"], workload.get("repeat"), workload.get("series", []))
+                of = {key: workload.get(key) for key in ("copy", "repeat")}
+                put("workload", workload["name"], workload.get("series", []), **of)
             for link in case["links"]:
                 for one in link["directions"]:
-                    put("link", f"{link['name']}: {one['from']} → {one['to']}", None, one.get("series", []))
+                    put("link", f"{link['name']}: {one['from']} → {', '.join(one['to'])}", one.get("series", []))
             for flow in case.get("tcp_samples", []):
-                put("tcp", f"{flow['host']}: {flow['flow']}", None, flow["series"])
+                put("tcp", f"{flow['host']}: {_text(flow['flow'])}", flow["series"])
         return _frame(rows, _SERIES)
 
     @cached_property
@@ -126,7 +156,7 @@ class Record:
                 "link": link["name"],
                 "kind": link["kind"],
                 "from": direction["from"],
-                "to": direction["to"],
+                "to": ", ".join(direction["to"]),
                 **direction["counters"],
             }
             for case in self.cases
@@ -139,7 +169,11 @@ class Record:
     @cached_property
     def flows(self) -> pl.DataFrame:
         """One row a TCP connection and host, as it was seen on the wire."""
-        rows = [{"case": case["name"], **flow} for case in self.cases for flow in case.get("flows", [])]
+        rows = [
+            {"case": case["name"], **flow, "flow": _text(flow["flow"])} | _ends(flow["flow"])
+            for case in self.cases
+            for flow in case.get("flows", [])
+        ]
         return pl.from_dicts(rows, infer_schema_length=None) if rows else pl.DataFrame()
 
 
@@ -206,6 +240,22 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise BentpipeError(f"{path} is damaged: not an object")
     return data
+
+
+def _sites(workload: dict[str, Any], role: str) -> str | None:
+    return ", ".join(party["site"] for party in workload["parties"] if party["role"] == role) or None
+
+
+def _text(flow: dict[str, Any]) -> str:
+    def end(end: dict[str, Any]) -> str:
+        address = f"[{end['address']}]" if ":" in end["address"] else end["address"]
+        return f"{address}:{end['port']}"
+
+    return f"{end(flow['source'])} → {end(flow['destination'])}"
+
+
+def _ends(flow: dict[str, Any]) -> dict[str, Any]:
+    return {f"{end}_{key}": flow[end][key] for end in ("source", "destination") for key in ("address", "port")}
 
 
 def _frame(rows: list[dict[str, Any]], schema: dict[str, Any]) -> pl.DataFrame:

@@ -15,8 +15,9 @@ def refuse(message: str, code: int = 2) -> None:
 
 def record(seed: int) -> dict:
     counters = {"offered_packets": 3, "link_bytes": 4000, "bit_errors": 1}
-    series = [{"name": "queue", "unit": "B", "points": [[0.0, 0.0], [0.5, 1500.0]]}]
-    goodput = {"name": "goodput", "unit": "bit/s", "value": 1e6 + seed}
+    series = [{"quantity": "queue", "unit": "B", "points": [[0.0, 0.0], [0.5, 1500.0]]}]
+    goodput = {"quantity": "goodput", "unit": "bit/s", "better": "higher", "value": 1e6 + seed}
+    a, b = ({"address": f"10.0.0.{n}", "port": n} for n in (1, 2))
     case = {
         "name": "test",
         "seconds": 1.5,
@@ -26,15 +27,15 @@ def record(seed: int) -> dict:
             {
                 "name": "transfer",
                 "app": "bulk",
-                "client": "site",
-                "server": "hub",
+                "copy": 2,
+                "parties": [{"role": "client", "site": "site"}, {"role": "server", "site": "hub"}],
                 "direction": "download",
                 "repeat": 1,
                 "start": 0.0,
                 "end": 1.5,
                 "status": "done",
-                "measurements": [goodput, {"name": "bytes", "unit": "B", "value": 1000}],
-                "series": [{"name": "goodput", "unit": "bit/s", "points": [[1.0, 1e6]]}],
+                "measurements": [goodput, {"quantity": "bytes", "unit": "B", "value": 1000}],
+                "series": [{"quantity": "goodput", "unit": "bit/s", "points": [[1.0, 1e6]]}],
             }
         ],
         "links": [
@@ -43,16 +44,19 @@ def record(seed: int) -> dict:
                 "kind": "acts-t1",
                 "summary": "",
                 "directions": [
-                    {"from": "hub", "to": "site", "counters": counters, "series": series},
-                    {"from": "site", "to": "hub", "counters": counters, "series": []},
+                    {"from": "hub", "to": ["site"], "counters": counters, "series": series},
+                    {"from": "site", "to": ["hub"], "counters": counters, "series": []},
                 ],
             }
         ],
-        "flows": [{"host": "hub", "flow": "a → b", "mss": None}, {"host": "site", "flow": "b → a", "mss": 1460}],
+        "flows": [
+            {"host": "hub", "flow": {"source": a, "destination": b}, "mss": None},
+            {"host": "site", "flow": {"source": b, "destination": a}, "mss": 1460},
+        ],
     }
     return {
         "format": "bentpipe-record",
-        "version": 1,
+        "version": 2,
         "bentpipe": "0.1.0",
         "mode": "virtual",
         "title": "test",
@@ -64,7 +68,7 @@ def record(seed: int) -> dict:
 
 def sweep(options: argparse.Namespace) -> None:
     values = [one for vary in options.vary for one in vary.split("=", 1)[1].split(",")]
-    asked = {"format": "bentpipe-sweep", "version": 1, "vary": options.vary, "seeds": options.seeds}
+    asked = {"format": "bentpipe-sweep", "version": 2, "vary": options.vary, "seeds": options.seeds}
     runs = [(point, run) for point in range(len(values)) for run in range(options.seeds)]
     if options.check:
         return

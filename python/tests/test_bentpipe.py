@@ -3,6 +3,7 @@ import os
 from pathlib import Path
 
 import bentpipe
+import jsonschema
 import pytest
 from bentpipe import command
 
@@ -27,6 +28,26 @@ def test_run_returns_the_record(scenario, stand_in):
     assert record.series["name"].to_list()[-1] == "sat: hub → site"
     assert record.links.select("from", "to", "link_bytes").rows() == [("hub", "site", 4000), ("site", "hub", 4000)]
     assert record.flows["mss"].to_list() == [None, 1460]
+    assert record.flows.select("flow", "destination_port").row(0) == ("10.0.0.1:1 → 10.0.0.2:2", 2)
+    assert record.measurements.select("copy", "client", "server", "better").row(0) == (2, "site", "hub", "higher")
+    assert record.parties.select("role", "site").rows() == [("client", "site"), ("server", "hub")]
+
+
+def test_records_of_both_versions_fit_their_schemas_and_give_the_same_frames():
+    lab = Path(__file__).parents[2] / "crates" / "bentpipe-lab"
+    schemas = {version: json.loads((lab / "schema" / f"record-{version}.json").read_text()) for version in (1, 2)}
+    files = sorted(path.name for path in (lab / "tests" / "records" / "v1").iterdir())
+    assert len(files) >= 4
+    for name in files:
+        texts = {version: (lab / "tests" / "records" / f"v{version}" / name).read_text() for version in (1, 2)}
+        for version, schema in schemas.items():
+            validator = jsonschema.Draft202012Validator(schema)
+            validator.validate(json.loads(texts[version]))
+            assert not validator.is_valid({"format": "bentpipe-record", "version": version})
+        old, new = (bentpipe.frames.Record(json.loads(text)) for text in texts.values())
+        assert old.measurements.drop("better").equals(new.measurements.drop("better"))
+        for frame in ("series", "links", "flows", "parties"):
+            assert getattr(old, frame).equals(getattr(new, frame)), frame
 
 
 def test_run_keeps_the_record_where_it_is_told(scenario, stand_in, tmp_path):

@@ -229,7 +229,7 @@ fn outage(seeds: u64, aims: &mut Aims) {
 
 /// Seconds from `end` to the first data after it; infinite if none come.
 fn resumed(case: &CaseRecord, end: f64) -> f64 {
-    let received = workload(case).series.iter().find(|series| series.name == "received");
+    let received = workload(case).series.iter().find(|series| series.quantity == "received");
     let points = received.map_or(&[][..], |series| &series.points[..]);
     let before = points.iter().take_while(|(at, _)| *at <= end).last().map_or(0.0, |(_, bytes)| *bytes);
     let again = points.iter().find(|(at, bytes)| *at > end && *bytes > before);
@@ -297,7 +297,7 @@ fn workload(case: &CaseRecord) -> &WorkloadRecord {
 
 /// A measurement of the transfer; not a number where it did not come so far.
 fn measure(case: &CaseRecord, name: &str) -> f64 {
-    workload(case).measurements.iter().find(|m| m.name == name).map_or(f64::NAN, |m| m.value)
+    workload(case).measurements.iter().find(|m| m.quantity == name).map_or(f64::NAN, |m| m.value)
 }
 
 fn link_bytes(case: &CaseRecord) -> f64 {

@@ -5,7 +5,7 @@ mod commands;
 mod gateways;
 
 use crate::collect::workloads::EndedCommand;
-use crate::record::{CaseRecord, Machine, Record};
+use crate::record::{CaseRecord, Machine, Mode, Record};
 use crate::scenario::workload::{Program, ServiceProgram};
 use crate::scenario::{Case, Scenario};
 use crate::schedule::{Advance, Ended, Progress, Schedule, World, empty_record, run_cases};
@@ -106,9 +106,9 @@ pub fn run(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Record, LiveError> {
     check(scenario)?;
-    let mut record = empty_record(scenario, "live");
-    record.created = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    record.machine = machine(options.privilege);
+    let mut record = empty_record(scenario, Mode::Live);
+    record.created = Some(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    record.machine = Some(machine(options.privilege));
     run_cases(scenario, record, stop, |number, case, mut shown| {
         let mut run = CaseRun::start(scenario, case, number, options)?;
         run.schedule.drive(&mut run.world, stop, &mut |seconds, running, waiting| {

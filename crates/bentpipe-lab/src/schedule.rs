@@ -1,7 +1,7 @@
 //! When what runs: one schedule for live and virtual runs. A [`World`] starts the programs and lets time pass.
 
 use crate::collect::workloads::{self, EndedCommand};
-use crate::record::{CaseRecord, FORMAT, Record, VERSION, WorkloadRecord};
+use crate::record::{self, CaseRecord, FORMAT, Mode, Record, VERSION, WorkloadRecord};
 use crate::scenario::workload::{Program, Service, ServiceProgram, Workload};
 use crate::scenario::{Case, Scenario};
 use bentpipe_apps::report::{App, Report, Status};
@@ -250,7 +250,7 @@ impl<'a, W: World> Schedule<'a, W> {
                 Err(error) => {
                     self.tasks[i].done = workload.repeat;
                     let mut record = workloads::workload_record(workload, 1, now);
-                    (record.status, record.error) = ("failed".to_owned(), Some(error.to_string()));
+                    (record.status, record.error) = (record::Status::Failed, Some(error.to_string()));
                     self.records.push(record);
                 }
             }
@@ -267,22 +267,22 @@ impl<'a, W: World> Schedule<'a, W> {
         let mut record = workloads::workload_record(task.workload, task.done, running.started);
         // What stops with the others has done what it was there for.
         let done = task.workload.background && !self.interrupted && why == Why::Cut;
-        let cut_status = if done { "done" } else { "interrupted" };
+        let cut_status = if done { record::Status::Done } else { record::Status::Interrupted };
         match running.what {
             RunningProgram::App { client, server, .. } => {
                 let server_report = server.and_then(|server| world.stop_app(server));
                 let Some(client) = world.stop_app(client) else {
-                    (record.status, record.error) = ("failed".to_owned(), Some("its thread ended".to_owned()));
+                    (record.status, record.error) = (record::Status::Failed, Some("its thread ended".to_owned()));
                     self.records.push(record);
                     return;
                 };
                 let report: Report = task.workload.program.combine(client, server_report);
                 match &report.status {
-                    Status::Done => record.status = "done".to_owned(),
-                    Status::Running if why == Why::ByItself => record.status = "interrupted".to_owned(),
-                    Status::Running => record.status = cut_status.to_owned(),
+                    Status::Done => record.status = record::Status::Done,
+                    Status::Running if why == Why::ByItself => record.status = record::Status::Interrupted,
+                    Status::Running => record.status = cut_status,
                     Status::Failed(why) => {
-                        (record.status, record.error) = ("failed".to_owned(), Some(why.clone()));
+                        (record.status, record.error) = (record::Status::Failed, Some(why.clone()));
                     }
                 }
                 workloads::put_report(&mut record, &report);
@@ -294,7 +294,7 @@ impl<'a, W: World> Schedule<'a, W> {
             }
         }
         workloads::judge(&mut record, task.workload);
-        if why == Why::Stuck && record.status == "interrupted" {
+        if why == Why::Stuck && record.status == record::Status::Interrupted {
             record.error = Some(STUCK.to_owned());
             // However long one waited, it would not be met.
             record.objective.iter_mut().for_each(|objective| objective.met = Some(false));
@@ -394,12 +394,12 @@ impl<W: World> Running<W> {
 }
 
 /// A record of a scenario before anything ran.
-pub fn empty_record(scenario: &Scenario, mode: &str) -> Record {
+pub fn empty_record(scenario: &Scenario, mode: Mode) -> Record {
     Record {
         format: FORMAT.to_owned(),
         version: VERSION,
         bentpipe: env!("CARGO_PKG_VERSION").to_owned(),
-        mode: mode.to_owned(),
+        mode,
         title: scenario.title.clone(),
         scenario_file: scenario.source_name.clone(),
         scenario: scenario.text.clone(),

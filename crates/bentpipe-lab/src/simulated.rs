@@ -14,8 +14,8 @@ mod tests;
 
 use crate::collect::gateways;
 use crate::collect::links::link_record;
-use crate::collect::tcp::{self, AskedSetting, SeenFlow};
-use crate::record::{CaseRecord, Record, Setting, Validity};
+use crate::collect::tcp::{self, ConfiguredSetting, SeenFlow};
+use crate::record::{CaseRecord, Mode, Record, Setting, Validity};
 use crate::scenario::workload::{Program, ServiceProgram};
 use crate::scenario::{Case, Scenario};
 use crate::schedule::{Ended, Progress, Schedule, empty_record, run_cases};
@@ -107,7 +107,7 @@ pub fn run_with_progress(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Record, SimulatedError> {
-    let mut record = empty_record(scenario, "virtual");
+    let mut record = empty_record(scenario, Mode::Virtual);
     record.left_out = check(scenario, options.skip_live)?;
     run_cases(scenario, record, stop, |number, case, mut shown| {
         run_case(scenario, case, number, options, stop, &mut |seconds, running, waiting| {
@@ -175,7 +175,7 @@ fn run_case(
         lateness: None,
         tcp_samples,
         flows: tcp::flows(connections.seen()),
-        compared: case.compared.clone(),
+        compared: gateways::compared(case),
         gateways: gateways::gateway_records(case, &left),
         notes,
     })
@@ -232,20 +232,20 @@ impl Connections {
     fn settings(&self, case: &Case, plan: &Plan) -> Vec<Setting> {
         let mut settings = Vec::new();
         for host in plan.sites.iter().map(|site| &site.name) {
-            let asked = case.tcp.get(host).map(asked).unwrap_or_default();
+            let Some(config) = case.tcp.get(host) else { continue };
             let seen: Vec<&FlowFacts> = self.seen().filter(|flow| flow.host == host).map(|flow| flow.facts).collect();
-            settings.extend(tcp::settings(host, &asked, &seen));
+            settings.extend(tcp::settings(host, config, &configured(config), &seen));
         }
         settings
     }
 }
 
-/// Every setting that was asked, and the windows even if they were not, as in a live run.
-fn asked(config: &TcpConfig) -> Vec<AskedSetting> {
-    let setting = |key, asked| AskedSetting { key, asked, kernel: None };
+/// Every setting that is configured, and the windows even if they are not, as in a live run.
+fn configured(config: &TcpConfig) -> Vec<ConfiguredSetting> {
+    let setting = |key, configured| ConfiguredSetting { key, configured, kernel: None };
     let asked = config.asked();
     let windows = ["receive_window", "send_buffer"].into_iter().filter(|key| asked.iter().all(|(name, _)| name != key));
-    let windows: Vec<AskedSetting> = windows.map(|key| setting(key, "(left to the host)".to_owned())).collect();
+    let windows: Vec<ConfiguredSetting> = windows.map(|key| setting(key, "(left to the host)".to_owned())).collect();
     let asked = asked.into_iter().filter(|(key, _)| *key != "preset").map(|(key, asked)| setting(key, asked));
     asked.chain(windows).collect()
 }

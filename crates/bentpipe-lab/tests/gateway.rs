@@ -37,12 +37,12 @@ fn workload<'a>(case: &'a CaseRecord, name: &str) -> &'a WorkloadRecord {
 
 #[track_caller]
 fn value(workload: &WorkloadRecord, name: &str) -> f64 {
-    let found = workload.measurements.iter().find(|m| m.name == name);
+    let found = workload.measurements.iter().find(|m| m.quantity == name);
     found.unwrap_or_else(|| panic!("no {name}: {workload:#?}")).value
 }
 
 fn figure(case: &CaseRecord, side: usize, name: &str) -> f64 {
-    case.gateways[0].sides[side].measurements.iter().find(|m| m.name == name).unwrap().value
+    case.gateways[0].sides[side].measurements.iter().find(|m| m.quantity == name).unwrap().value
 }
 
 /// What a series was at `at` seconds.
@@ -60,7 +60,7 @@ fn an_untuned_host_gets_the_links_rate_whatever_is_lost() {
             let record = run(&format!("{GEO}{PAIR}{DOWNLOAD}"), &[&loss_key, &format!("seed={seed}")]);
             let case = &record.cases[0];
             let download = workload(case, "download");
-            assert_eq!((download.status.as_str(), value(download, "wrong_bytes")), ("done", 0.0));
+            assert_eq!((download.status.name(), value(download, "wrong_bytes")), ("done", 0.0));
             let (goodput, first_byte) = (value(download, "goodput") / 1e6, value(download, "first_byte"));
             let link_bytes = case.links[0].directions[0].counters.link_bytes as f64 / 20e6;
             table +=
@@ -142,8 +142,8 @@ fn data_flows_again_soon_after_an_outage() {
     let over = ["links.sat.outages=[{ at = \"12 s\", lasts = \"30 s\" }]"];
     let record = run(&format!("{GEO}{PAIR}{DOWNLOAD}"), &over);
     let download = workload(&record.cases[0], "download");
-    assert_eq!((download.status.as_str(), value(download, "wrong_bytes")), ("done", 0.0));
-    let received = &download.series.iter().find(|series| series.name == "received").unwrap().points;
+    assert_eq!((download.status.name(), value(download, "wrong_bytes")), ("done", 0.0));
+    let received = &download.series.iter().find(|series| series.quantity == "received").unwrap().points;
     let before = at(received, 41.9);
     let again = received.iter().find(|(x, y)| *x > 42.0 && *y > before).unwrap().0;
     assert!(again <= 43.5, "the outage ended at 42 s, data came at {again} s");
@@ -161,7 +161,7 @@ fn an_idle_pair_leaves_a_circuit_down() {
     let record = run(text, &[]);
     let case = &record.cases[0];
     for mail in &case.workloads {
-        assert_eq!((mail.status.as_str(), value(mail, "wrong_bytes")), ("done", 0.0), "{mail:#?}");
+        assert_eq!((mail.status.name(), value(mail, "wrong_bytes")), ("done", 0.0), "{mail:#?}");
         assert!(value(mail, "completion_time") < 75.0, "a set-up and what 40 kB take at 64 kbit/s");
     }
     let circuit = case.links[0].circuit.as_ref().unwrap();

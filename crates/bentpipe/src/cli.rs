@@ -507,6 +507,9 @@ pub struct ReportArguments {
     /// Where to write the HTML report; by default report.html beside the record
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
+    /// Print the record as JSON of the current version instead; no report is written unless --out names one
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Compare live runs with simulated ones, scenario by scenario

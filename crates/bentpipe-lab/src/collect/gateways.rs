@@ -1,8 +1,13 @@
-//! What gateway pairs did.
+//! Gateway pairs: totals and events.
 
-use crate::record::{GatewayRecord, GatewaySideRecord, Measurement};
+use crate::record::{
+    Better, Compared, GatewayEvent, GatewayRecord, GatewaySetting, GatewaySideRecord, Measurement, PairLoss,
+    RefusedBecause, TimedEvent, Unit,
+};
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
+use bentpipe_gateway::notice::{Outcome, Server};
+use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::{Figures, Notice};
 use bentpipe_net::time::Instant;
 
@@ -42,14 +47,69 @@ impl NoticeLog {
         self.said.iter().find(|(_, notice)| *notice == Notice::Connected).map(|(at, _)| *at)
     }
 
-    fn lines(&self) -> Vec<(f64, String)> {
-        let mut lines: Vec<(f64, String)> =
-            self.said.iter().map(|(at, notice)| (at.as_secs_f64(), notice.to_string())).collect();
-        if let (Some((last, _)), true) = (lines.last(), self.left_out > 0) {
-            lines.push((*last, format!("{} more notices are not kept", self.left_out)));
+    fn events(&self) -> Vec<TimedEvent> {
+        let mut events: Vec<TimedEvent> =
+            self.said.iter().map(|(at, notice)| TimedEvent { at: at.as_secs_f64(), event: event(notice) }).collect();
+        if let (Some(last), true) = (events.last(), self.left_out > 0) {
+            let not_kept = TimedEvent { at: last.at, event: GatewayEvent::NotKept { count: self.left_out } };
+            events.push(not_kept);
         }
-        lines
+        events
     }
+}
+
+/// As the record keeps it.
+fn event(notice: &Notice) -> GatewayEvent {
+    match notice {
+        Notice::Connected => GatewayEvent::Connected,
+        Notice::Silent => GatewayEvent::Silent,
+        Notice::Heard => GatewayEvent::Heard,
+        Notice::Lost { why, connections } => {
+            let why = match why {
+                Loss::Silence => PairLoss::Silence,
+                Loss::Restarted => PairLoss::Restarted,
+                Loss::Closed => PairLoss::Closed,
+                Loss::Stranger => PairLoss::Unauthenticated,
+                Loss::Protocol => PairLoss::Protocol,
+            };
+            GatewayEvent::Lost { why, connections: *connections as u64 }
+        }
+        Notice::Stranger(count) => GatewayEvent::UnauthenticatedPeer { count: *count },
+        Notice::StrangerPackets(count) => GatewayEvent::UnauthenticatedPackets { count: *count },
+        Notice::HeldDown { declared, now } => GatewayEvent::Throttled { declared: declared.bps, now: now.bps },
+        Notice::Released => GatewayEvent::Released,
+        Notice::NotOpened { client, server, outcome } => {
+            let why = match outcome {
+                Outcome::Refused => RefusedBecause::Refused,
+                Outcome::Unreachable => RefusedBecause::Unreachable,
+                Outcome::TimedOut => RefusedBecause::TimedOut,
+                Outcome::Denied => RefusedBecause::Denied,
+                Outcome::Busy => RefusedBecause::Busy,
+                Outcome::Open => return GatewayEvent::Other { text: notice.to_string() },
+            };
+            let host = match server {
+                Server::Address(address) => address.ip().to_string(),
+                Server::Name(name, _) => name.clone(),
+            };
+            GatewayEvent::NotOpened { client: client.map(Into::into), host, port: server.port(), why }
+        }
+        Notice::Failing { bypass } => GatewayEvent::Failing { bypass: *bypass },
+        Notice::Relaying => GatewayEvent::Relaying,
+        Notice::LimitReached(limit) => GatewayEvent::LimitReached { limit: (*limit).to_owned() },
+        Notice::Malformed { what } => GatewayEvent::Malformed { what: (*what).to_owned() },
+        Notice::AddressesHidden => GatewayEvent::AddressesHidden,
+        Notice::NoSocket { what, port, why } => {
+            GatewayEvent::NoSocket { socket: (*what).to_owned(), port: *port, why: why.to_string() }
+        }
+        Notice::NoCapture => GatewayEvent::NoInterception,
+        Notice::Dropped(count) => GatewayEvent::Dropped { count: *count },
+    }
+}
+
+/// Which half of a comparison a case is.
+pub fn compared(case: &Case) -> Option<Compared> {
+    let of = |name: &String| Compared { case: name.clone(), gateways: !case.pairs.is_empty() };
+    case.compared.as_ref().map(of)
 }
 
 /// The records of a case's pairs; `left`: of each, the hub's side, then the terminal's.
@@ -63,20 +123,21 @@ fn gateway_record(case: &Case, pair: &Pair, left: &[LeftGateway; 2]) -> GatewayR
         site: pair.sites[side].clone(),
         before: link.sites[side].clone(),
         measurements: measurements(&left[side], &left[1 - side].figures),
-        notices: left[side].notices.lines(),
+        events: left[side].notices.events(),
     };
-    let settings = pair.settings.told().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    GatewayRecord { link: link.name.clone(), settings, sides: vec![side(0), side(1)] }
+    let settings =
+        pair.settings.told().into_iter().map(|(name, value)| GatewaySetting { name: name.to_owned(), value });
+    GatewayRecord { link: link.name.clone(), settings: settings.collect(), sides: vec![side(0), side(1)] }
 }
 
 /// `other`: what the other side did; only it knows what has arrived there.
 fn measurements(left: &LeftGateway, other: &Figures) -> Vec<Measurement> {
     let LeftGateway { figures, notices } = left;
     let satellite = &figures.satellite;
-    let count = |name, value: u64| (name, "1", value as f64);
-    let bytes = |name, value: u64| (name, "B", value as f64);
+    let count = |name, value: u64| (name, Unit::Number, value as f64);
+    let bytes = |name, value: u64| (name, Unit::Bytes, value as f64);
     let mut all = Vec::new();
-    all.extend(notices.connected_at().map(|at| ("connected_after", "s", at.as_secs_f64())));
+    all.extend(notices.connected_at().map(|at| ("connected_after", Unit::Seconds, at.as_secs_f64())));
     all.extend([
         count("relayed", figures.relayed),
         count("refused", figures.refused + figures.unreachable + figures.timed_out),
@@ -88,25 +149,21 @@ fn measurements(left: &LeftGateway, other: &Figures) -> Vec<Measurement> {
         bytes("bytes_taken", figures.bytes_taken),
         bytes("bytes_given", figures.bytes_given),
         bytes("stream_bytes", figures.bytes_sent),
-        ("compression_factor", "1", figures.compression_ratio()),
+        ("compression_factor", Unit::Number, figures.compression_ratio()),
         bytes("link_bytes", satellite.link_bytes_sent),
         bytes("delivered_bytes", other.bytes_received),
         count("packets_sent", satellite.packets_sent),
         count("packets_sent_again", satellite.packets_lost),
         count("packets_received", satellite.packets_received),
-        ("rate", "bit/s", satellite.rate_bps as f64),
-        ("declared_rate", "bit/s", satellite.declared_bps as f64),
-        ("held_down", "1", f64::from(satellite.held_down)),
-        ("round_trip", "s", satellite.round_trip.as_secs_f64()),
+        ("rate", Unit::BitsPerSecond, satellite.rate_bps as f64),
+        ("declared_rate", Unit::BitsPerSecond, satellite.declared_bps as f64),
+        ("throttled", Unit::Number, f64::from(satellite.held_down)),
+        ("round_trip", Unit::Seconds, satellite.round_trip.as_secs_f64()),
         count("pair_connections", satellite.connections),
-        count("beside_packets", figures.beside_packets),
-        bytes("beside_bytes", figures.beside_bytes),
+        count("bypass_packets", figures.beside_packets),
+        bytes("bypass_bytes", figures.beside_bytes),
     ]);
-    let measurement = |(name, unit, value): (&str, &str, f64)| {
-        let (name, unit) = (name.to_owned(), unit.to_owned());
-        Measurement { name, unit, value }
-    };
-    all.into_iter().map(measurement).collect()
+    all.into_iter().map(|(name, unit, value)| Measurement::new(name, unit, Better::Neither, value)).collect()
 }
 
 /// What a reader must know: workloads that began before a pair was connected, and thus waited for it.
@@ -123,7 +180,7 @@ pub fn early_workloads(
             continue;
         };
         for workload in workloads.iter().filter(|w| w.repeat <= 1 && w.start < connected) {
-            let name = &workload.name;
+            let name = workload.label();
             notes.push(format!(
                 "{name:?} began {:.2} s before the gateway pair on {link} was connected: a pair that has run for a \
                  while has no such wait",

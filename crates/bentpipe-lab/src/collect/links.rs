@@ -1,24 +1,25 @@
-//! What links carried.
+//! Links: counters and series of each direction, and circuits.
 
-use crate::record::{CircuitRecord, Counters, DirectionRecord, LinkRecord, Series};
+use crate::record::{CircuitChange, CircuitRecord, CircuitState, Counters, DirectionRecord, LinkRecord, Series, Unit};
 use crate::scenario::LinkUse;
+use bentpipe_link::circuit::CircuitChange as Change;
 use bentpipe_link::direction::{Direction, Sample};
 use bentpipe_link::link::Link;
 use bentpipe_net::time::Instant;
 
 /// The record of a link at the end of its case; `samples` of each direction, in the link's order.
 pub fn link_record(used: &LinkUse, link: &Link, samples: &[Vec<Sample>], end: Instant) -> LinkRecord {
-    let terminals = used.sites[1..].join(", ");
     let directions = link
         .directions()
         .iter()
         .zip(samples)
         .enumerate()
         .map(|(n, (direction, samples))| {
-            let (from, to) = if n == 0 { (&used.sites[0], &terminals) } else { (&used.sites[n], &used.sites[0]) };
+            let (hub, terminals) = (&used.sites[..1], &used.sites[1..]);
+            let to = if n == 0 { terminals } else { hub };
             DirectionRecord {
-                from: from.clone(),
-                to: to.clone(),
+                from: used.sites[n].clone(),
+                to: to.to_vec(),
                 counters: counters(direction),
                 series: direction_series(samples),
             }
@@ -34,7 +35,7 @@ pub fn link_record(used: &LinkUse, link: &Link, samples: &[Vec<Sample>], end: In
             cost: circuit.cost(end),
             channels_most: circuit.config().on_demand.map(|_| totals.calls_most),
             currency: circuit.config().currency.clone(),
-            changes: circuit.changes().iter().map(|(at, what)| (at.as_secs_f64(), what.clone())).collect(),
+            changes: circuit.changes().iter().map(circuit_change).collect(),
         }
     });
     LinkRecord {
@@ -44,6 +45,20 @@ pub fn link_record(used: &LinkUse, link: &Link, samples: &[Vec<Sample>], end: In
         directions,
         circuit,
     }
+}
+
+fn circuit_change((at, change): &(Instant, Change)) -> CircuitChange {
+    let state = match change {
+        Change::SettingUp { stage, channel } => {
+            CircuitState::SettingUp { stage: stage.clone(), channel: channel.map(|channel| channel as u64) }
+        }
+        Change::Refused => CircuitState::Refused,
+        Change::Up => CircuitState::Up,
+        Change::ChannelsUp(channels) => CircuitState::ChannelsUp { channels: *channels as u64 },
+        Change::Down => CircuitState::Down,
+        Change::Lost => CircuitState::Lost,
+    };
+    CircuitChange { at: at.as_secs_f64(), state }
 }
 
 fn counters(direction: &Direction) -> Counters {
@@ -70,17 +85,16 @@ fn counters(direction: &Direction) -> Counters {
 }
 
 fn direction_series(samples: &[Sample]) -> Vec<Series> {
-    let series = |name: &str, unit: &str, value: fn(&Sample) -> u64| Series {
-        name: name.to_owned(),
-        unit: unit.to_owned(),
-        points: samples.iter().map(|s| (s.at.as_secs_f64(), value(s) as f64)).collect(),
+    let series = |quantity: &str, unit: Unit, value: fn(&Sample) -> u64| {
+        let points = samples.iter().map(|s| (s.at.as_secs_f64(), value(s) as f64));
+        Series::new(quantity, unit, points.collect())
     };
     vec![
-        series("queue", "B", |s| s.queue_bytes),
-        series("dropped_packets", "1", |s| s.dropped_packets),
-        series("damaged_packets", "1", |s| s.damaged_packets),
-        series("bit_errors", "1", |s| s.bit_errors),
-        series("link_bytes", "B", |s| s.link_bits.div_ceil(8)),
-        series("delivered_bytes", "B", |s| s.delivered_bytes),
+        series("queue", Unit::Bytes, |s| s.queue_bytes),
+        series("dropped_packets", Unit::Number, |s| s.dropped_packets),
+        series("damaged_packets", Unit::Number, |s| s.damaged_packets),
+        series("bit_errors", Unit::Number, |s| s.bit_errors),
+        series("link_bytes", Unit::Bytes, |s| s.link_bits.div_ceil(8)),
+        series("delivered_bytes", Unit::Bytes, |s| s.delivered_bytes),
     ]
 }

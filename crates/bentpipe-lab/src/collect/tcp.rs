@@ -1,7 +1,8 @@
-//! What TCP did: connections on the wire, settings asked and seen, the state of hosts' stacks over time.
+//! TCP: connections on the wire, settings as configured and as observed, the state of hosts' stacks over time.
 
-use crate::record::{FlowRecord, Series, Setting, TcpFlowSamples};
+use crate::record::{Flow, FlowRecord, Observed, Series, Setting, TcpFlowSamples, Unit};
 use bentpipe_net::flow::FlowFacts;
+use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::time::Instant;
 use std::net::SocketAddr;
 
@@ -18,14 +19,14 @@ pub struct SeenFlow<'a> {
     pub facts: &'a FlowFacts,
 }
 
-/// One setting of a host as asked.
+/// One setting of a host as configured.
 #[derive(Clone, Debug)]
-pub struct AskedSetting {
+pub struct ConfiguredSetting {
     /// The key under `[hosts.X.tcp]`.
     pub key: &'static str,
-    /// As asked.
-    pub asked: String,
-    /// What the kernel says it set.
+    /// Its value.
+    pub configured: String,
+    /// The value that the kernel reports.
     pub kernel: Option<String>,
 }
 
@@ -55,7 +56,7 @@ pub fn flows<'a>(seen: impl Iterator<Item = SeenFlow<'a>>) -> Vec<FlowRecord> {
     let mut flows: Vec<FlowRecord> = seen
         .map(|SeenFlow { host, own, peer, facts: c }| FlowRecord {
             host: host.to_owned(),
-            flow: format!("{own} → {peer}"),
+            flow: Flow::new(own, peer),
             start: c.start.as_secs_f64(),
             end: c.end.as_secs_f64(),
             mss: c.mss,
@@ -74,78 +75,79 @@ pub fn flows<'a>(seen: impl Iterator<Item = SeenFlow<'a>>) -> Vec<FlowRecord> {
     flows
 }
 
-/// What was asked of a host, what its kernel says, and what its connections showed.
+/// A host's settings, with what its connections showed of them.
 pub fn settings<'a>(
     host: &'a str,
-    asked: &'a [AskedSetting],
+    config: &'a TcpConfig,
+    settings: &'a [ConfiguredSetting],
     connections: &'a [&FlowFacts],
 ) -> impl Iterator<Item = Setting> + 'a {
-    asked.iter().map(move |setting| {
-        let (seen, broken) = seen(setting, connections);
+    settings.iter().map(move |setting| {
+        let evidence = evidence(setting.key, config, connections);
         Setting {
             host: host.to_owned(),
             name: setting.key.to_owned(),
-            asked: setting.asked.clone(),
+            configured: setting.configured.clone(),
             kernel: setting.kernel.clone(),
-            seen,
-            broken,
+            observed: evidence.map(|(observed, _)| observed),
+            broken: evidence.is_some_and(|(_, broken)| broken),
         }
     })
 }
 
-/// What the wire showed of one setting, and whether it contradicts what was asked.
-fn seen(setting: &AskedSetting, connections: &[&FlowFacts]) -> (Option<String>, bool) {
+/// What the wire showed of one setting, and whether it contradicts the configured value.
+fn evidence(key: &str, config: &TcpConfig, connections: &[&FlowFacts]) -> Option<(Observed, bool)> {
     let most = |value: fn(&FlowFacts) -> u64| connections.iter().map(|c| value(c)).max().filter(|n| *n > 0);
-    let asked_bytes = || setting.asked.parse().map_or(u64::MAX, |size: bentpipe_net::units::DataSize| size.bytes);
-    let asked_number = || setting.asked.parse().unwrap_or(u64::MAX);
-    match setting.key {
+    let above = |n: u64, limit: Option<u64>| limit.is_some_and(|limit| n > limit);
+    match key {
         "receive_window" => {
-            let seen = most(|c| c.window_max);
-            (seen.map(|n| format!("at most {n} B advertised")), seen.is_some_and(|n| n > asked_bytes()))
+            let bytes = most(|c| c.window_max)?;
+            Some((Observed::Window { bytes }, above(bytes, config.receive_window.map(|size| size.bytes))))
         }
         "send_buffer" => {
-            let seen = most(|c| c.in_flight_max);
-            (seen.map(|n| format!("at most {n} B in flight")), seen.is_some_and(|n| n > asked_bytes()))
+            let bytes = most(|c| c.in_flight_max)?;
+            Some((Observed::InFlight { bytes }, above(bytes, config.send_buffer.map(|size| size.bytes))))
         }
         "initial_window" => {
-            let seen = most(|c| c.initial_burst);
+            let segments = most(|c| c.initial_burst)?;
             // Fewer is no contradiction: there may have been no more to send.
-            (seen.map(|n| format!("at most {n} segments at first")), seen.is_some_and(|n| n > asked_number()))
+            Some((Observed::InitialBurst { segments }, above(segments, config.initial_window.map(u64::from))))
         }
-        "sack" => switch(setting, connections, |c| c.sack),
-        "timestamps" => switch(setting, connections, |c| c.timestamps),
-        "window_scaling" => switch(setting, connections, |c| c.window_scale.is_some()),
+        "sack" => option(config.sack, connections, |c| c.sack),
+        "timestamps" => option(config.timestamps, connections, |c| c.timestamps),
+        "window_scaling" => option(config.window_scaling, connections, |c| c.window_scale.is_some()),
         "mtu" => {
-            let seen = most(|c| c.mss.map_or(0, |mss| u64::from(mss) + 40));
-            (seen.map(|n| format!("MSS for packets of {n} B")), seen.is_some_and(|n| n > asked_bytes()))
+            let bytes = most(|c| c.mss.map_or(0, |mss| u64::from(mss) + 40))?;
+            Some((Observed::PacketSize { bytes }, above(bytes, config.mtu.map(|size| size.bytes))))
         }
         "ack_every" => {
             let segments: u64 = connections.iter().map(|c| c.segments_received).sum();
             let acks: u64 = connections.iter().map(|c| c.pure_acks).sum();
             if segments < 20 || acks == 0 {
-                return (None, false);
+                return None;
             }
             let ratio = segments as f64 / acks as f64;
-            (Some(format!("an acknowledgement for {ratio:.2} segments")), asked_number() == 1 && ratio > 1.2)
+            let segments = (ratio * 100.0).round_ties_even() / 100.0;
+            Some((Observed::SegmentsPerAck { segments }, config.ack_every == Some(1) && ratio > 1.2))
         }
-        _ => (None, false),
+        _ => None,
     }
 }
 
-/// An option of the SYN. A host that answers offers only what it was asked, so it contradicts only a "false".
-fn switch(
-    setting: &AskedSetting,
+/// An option of the SYN. A host that answers offers only what its peer offered, so it contradicts only "off".
+fn option(
+    configured: Option<bool>,
     connections: &[&FlowFacts],
     offered: fn(&FlowFacts) -> bool,
-) -> (Option<String>, bool) {
+) -> Option<(Observed, bool)> {
     let with_syn: Vec<&&FlowFacts> = connections.iter().filter(|c| c.mss.is_some()).collect();
     if with_syn.is_empty() {
-        return (None, false);
+        return None;
     }
-    let count = with_syn.iter().filter(|c| offered(c)).count();
-    let asked = setting.asked == "true";
-    let broken = with_syn.iter().any(|c| if asked { c.active && !offered(c) } else { offered(c) });
-    (Some(format!("offered by {count} of {} SYNs", with_syn.len())), broken)
+    let by = with_syn.iter().filter(|c| offered(c)).count() as u64;
+    let on = configured == Some(true);
+    let broken = with_syn.iter().any(|c| if on { c.active && !offered(c) } else { offered(c) });
+    Some((Observed::Offered { by, syns: with_syn.len() as u64 }, broken))
 }
 
 /// The state of one end of a connection over time.
@@ -155,23 +157,22 @@ pub fn tcp_flow(
     congestion_control: &str,
     points: &[TcpPoint],
 ) -> TcpFlowSamples {
-    let series = |name: &str, unit: &str, value: &dyn Fn(&TcpPoint) -> Option<f64>| Series {
-        name: name.to_owned(),
-        unit: unit.to_owned(),
-        points: points.iter().filter_map(|s| Some((s.at.as_secs_f64(), value(s)?))).collect(),
+    let series = |quantity: &str, unit: Unit, value: &dyn Fn(&TcpPoint) -> Option<f64>| {
+        let points = points.iter().filter_map(|s| Some((s.at.as_secs_f64(), value(s)?)));
+        Series::new(quantity, unit, points.collect())
     };
     TcpFlowSamples {
         host: host.to_owned(),
-        flow: format!("{} → {}", ends.0, ends.1),
+        flow: Flow::new(ends.0, ends.1),
         congestion_control: congestion_control.to_owned(),
         series: vec![
-            series("cwnd", "segments", &|s| Some(f64::from(s.cwnd))),
-            series("ssthresh", "segments", &|s| s.ssthresh.map(f64::from)),
-            series("srtt", "s", &|s| (s.srtt_s > 0.0).then_some(s.srtt_s)),
-            series("rto", "s", &|s| Some(s.rto_s)),
-            series("retransmissions", "1", &|s| Some(s.retransmissions as f64)),
-            series("unacked", "segments", &|s| Some(f64::from(s.unacked))),
-            series("delivery_rate", "bit/s", &|s| Some(s.delivery_rate_bps as f64)),
+            series("cwnd", Unit::Segments, &|s| Some(f64::from(s.cwnd))),
+            series("ssthresh", Unit::Segments, &|s| s.ssthresh.map(f64::from)),
+            series("srtt", Unit::Seconds, &|s| (s.srtt_s > 0.0).then_some(s.srtt_s)),
+            series("rto", Unit::Seconds, &|s| Some(s.rto_s)),
+            series("retransmissions", Unit::Number, &|s| Some(s.retransmissions as f64)),
+            series("unacked", Unit::Segments, &|s| Some(f64::from(s.unacked))),
+            series("delivery_rate", Unit::BitsPerSecond, &|s| Some(s.delivery_rate_bps as f64)),
         ],
     }
 }

@@ -1,6 +1,9 @@
 //! What workloads did.
 
-use crate::record::{CommandRecord, Measurement, Objective as ObjectiveRecord, Series, WorkloadRecord};
+use crate::record::{
+    Bound, CommandRecord, Measurement, Objective as ObjectiveRecord, Party, Role, Series, Status, Unit, WorkloadRecord,
+    v1,
+};
 use crate::scenario::workload::{Objective, Workload};
 use bentpipe_apps::report::Report;
 use bentpipe_net::time::Instant;
@@ -24,12 +27,15 @@ pub struct EndedCommand {
 
 /// An empty record of one run of a workload.
 pub fn workload_record(workload: &Workload, repeat: u32, start: Instant) -> WorkloadRecord {
+    let (name, copy) = v1::CopyNames::default().split(&workload.name);
+    let mut parties = vec![Party { role: Role::Client, site: workload.client.clone() }];
+    parties.extend(workload.server.clone().map(|site| Party { role: Role::Server, site }));
     WorkloadRecord {
-        name: workload.name.clone(),
+        name: name.to_owned(),
+        copy,
         app: workload.program.name().to_owned(),
-        client: workload.client.clone(),
-        server: workload.server.clone().unwrap_or_default(),
-        direction: workload.direction().to_owned(),
+        parties,
+        direction: v1::word("direction", workload.direction()).ok(),
         repeat,
         start: start.as_secs_f64(),
         ..WorkloadRecord::default()
@@ -43,26 +49,25 @@ pub fn put_report(record: &mut WorkloadRecord, report: &Report) {
         .measurements
         .iter()
         .filter(|m| !m.name.ends_with("_at"))
-        .map(|m| Measurement { name: m.name.to_owned(), unit: m.unit.to_owned(), value: m.value })
+        .map(|m| Measurement::new(m.name, v1::unit(m.name, m.unit), v1::better(m.name), m.value))
         .collect();
     record.series = report
         .series
         .iter()
-        .map(|s| Series {
-            name: s.name.clone(),
-            unit: s.unit.to_owned(),
-            points: s.points.iter().map(|(at, value)| (at.as_secs_f64(), *value)).collect(),
+        .map(|s| {
+            let points = s.points.iter().map(|(at, value)| (at.as_secs_f64(), *value));
+            Series::new(s.name.as_str(), v1::unit(&s.name, s.unit), points.collect())
         })
         .collect();
 }
 
 /// Puts how a command ended into its record; `cut`: the status it gets because it was ended.
-pub fn put_command(record: &mut WorkloadRecord, ended: &EndedCommand, cut: Option<&str>) {
+pub fn put_command(record: &mut WorkloadRecord, ended: &EndedCommand, cut: Option<Status>) {
     match (cut, ended.exit) {
-        (Some(status), _) => record.status = status.to_owned(),
-        (None, 0) => record.status = "done".to_owned(),
+        (Some(status), _) => record.status = status,
+        (None, 0) => record.status = Status::Done,
         (None, code) => {
-            record.status = "failed".to_owned();
+            record.status = Status::Failed;
             let last = ended.stderr.lines().rev().find(|line| !line.trim().is_empty());
             record.error = Some(match last {
                 Some(line) => format!("exit status {code}: {line}"),
@@ -72,11 +77,8 @@ pub fn put_command(record: &mut WorkloadRecord, ended: &EndedCommand, cut: Optio
     }
     if cut.is_none() {
         record.end = Some(record.start + ended.seconds);
-        record.measurements.push(Measurement {
-            name: "completion_time".to_owned(),
-            unit: "s".to_owned(),
-            value: ended.seconds,
-        });
+        let name = "completion_time";
+        record.measurements.push(Measurement::new(name, Unit::Seconds, v1::better(name), ended.seconds));
     }
     record.command = Some(CommandRecord {
         command: ended.command.clone(),
@@ -89,16 +91,16 @@ pub fn put_command(record: &mut WorkloadRecord, ended: &EndedCommand, cut: Optio
 /// Holds the record against the workload's objective.
 pub fn judge(record: &mut WorkloadRecord, workload: &Workload) {
     let Some(objective) = workload.objective else { return };
-    let value = |name: &str| record.measurements.iter().find(|m| m.name == name).map(|m| m.value);
-    let met = match record.status.as_str() {
-        "failed" => Some(false),
-        "done" => Some(match objective {
-            Objective::Within(time) => value("completion_time").is_some_and(|s| s <= time.as_secs_f64()),
-            Objective::Goodput(rate) => value("goodput").is_some_and(|bps| bps >= rate.bps as f64),
-            Objective::Loss(share) => value("loss").is_some_and(|loss| loss <= share.fraction()),
-        }),
-        // Cut off: missed for certain only if the time was up already, which only the caller's end time could tell.
-        _ => None,
+    let (quantity, bound, limit, unit) = match objective {
+        Objective::Within(time) => ("completion_time", Bound::AtMost, time.as_secs_f64(), Unit::Seconds),
+        Objective::Goodput(rate) => ("goodput", Bound::AtLeast, rate.bps as f64, Unit::BitsPerSecond),
+        Objective::Loss(share) => ("loss", Bound::AtMost, share.fraction(), Unit::Share),
     };
-    record.objective = Some(ObjectiveRecord { text: objective.text(), met });
+    let met = match record.status {
+        Status::Failed => Some(false),
+        Status::Done => Some(record.measurement(quantity).is_some_and(|m| bound.allows(m.value, limit))),
+        // Cut off: missed for certain only if the time was up already, which only the caller's end time could tell.
+        Status::Interrupted => None,
+    };
+    record.objective = Some(ObjectiveRecord { quantity: quantity.to_owned(), bound, limit, unit, met });
 }

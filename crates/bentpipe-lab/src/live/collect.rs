@@ -2,7 +2,7 @@
 
 use crate::collect::gateways::{self, LeftGateway};
 use crate::collect::links::link_record;
-use crate::collect::tcp::{self, AskedSetting, SeenFlow, TcpPoint};
+use crate::collect::tcp::{self, ConfiguredSetting, SeenFlow, TcpPoint};
 use crate::record::{CaseRecord, Lateness, Setting, TcpFlowSamples, Validity, WorkloadRecord};
 use crate::scenario::Case;
 use bentpipe_host::emulation::EmulationOutcome;
@@ -39,7 +39,7 @@ pub fn case_record(collected: Collected<'_>) -> CaseRecord {
     let flows = tcp::flows(seen_flows(&plan, &outcome.pump.links));
     // What the file asked of its sites; gateways have no settings of their own.
     let asked = plan.sites.iter().zip(held).filter(|(site, _)| case.tcp.contains_key(&site.name));
-    let settings = asked.flat_map(|(site, held)| settings(&plan, &site.name, held, &outcome));
+    let settings = asked.flat_map(|(site, held)| settings(case, &plan, &site.name, held, &outcome));
     let settings = settings.collect();
     let links = case.links.iter().zip(&outcome.pump.links);
     let links = links.map(|(used, left)| link_record(used, &left.link, &left.samples, end)).collect();
@@ -78,7 +78,7 @@ pub fn case_record(collected: Collected<'_>) -> CaseRecord {
             .flat_map(|(host, flows)| flows.into_iter().map(move |flow| tcp_flow(&host, &flow)))
             .collect(),
         flows,
-        compared: case.compared.clone(),
+        compared: gateways::compared(case),
         gateways,
         notes,
     }
@@ -135,11 +135,13 @@ fn seen_flows<'a>(plan: &'a Plan, links: &'a [LinkOutcome]) -> impl Iterator<Ite
     })
 }
 
-fn settings(plan: &Plan, host: &str, held: Vec<HeldSetting>, outcome: &EmulationOutcome) -> Vec<Setting> {
-    let asked = held.into_iter().map(|HeldSetting { key, asked, kernel }| AskedSetting { key, asked, kernel });
+fn settings(case: &Case, plan: &Plan, host: &str, held: Vec<HeldSetting>, outcome: &EmulationOutcome) -> Vec<Setting> {
+    let Some(config) = case.tcp.get(host) else { return Vec::new() };
+    let configured =
+        held.into_iter().map(|HeldSetting { key, asked, kernel }| ConfiguredSetting { key, configured: asked, kernel });
     let seen = seen_flows(plan, &outcome.pump.links).filter(|flow| flow.host == host);
     let connections: Vec<&FlowFacts> = seen.map(|flow| flow.facts).collect();
-    tcp::settings(host, &asked.collect::<Vec<_>>(), &connections).collect()
+    tcp::settings(host, config, &configured.collect::<Vec<_>>(), &connections).collect()
 }
 
 fn tcp_flow(host: &str, flow: &SampledConnection) -> TcpFlowSamples {

@@ -1,22 +1,22 @@
 //! Charts: which there are, and their data small enough to draw.
 
 use super::quantity;
-use super::summary::workload_label;
+use super::summary::{is_same, workload_label};
 use crate::page::{Chart, Line};
-use crate::record::{CaseRecord, DirectionRecord, Record, Series, TcpFlowSamples};
+use crate::record::{CaseRecord, DirectionRecord, Record, Series, TcpFlowSamples, Unit, WorkloadRecord};
 
 /// The charts of what users felt: one for each kind of series that workloads have.
 pub fn workloads(case: &CaseRecord, id: &str) -> Vec<Chart> {
     let all = || case.workloads.iter().flat_map(|w| w.series.iter().map(move |s| (workload_label(case, w), s)));
     let mut names: Vec<&str> = vec!["goodput", "rtt"];
     for (_, series) in all() {
-        if !names.contains(&series.name.as_str()) {
-            names.push(&series.name);
+        if !names.contains(&series.quantity.as_str()) {
+            names.push(&series.quantity);
         }
     }
     let mut charts = Vec::new();
     for name in names {
-        let mut lines: Vec<(String, &Series)> = all().filter(|(_, s)| s.name == name).collect();
+        let mut lines: Vec<(String, &Series)> = all().filter(|(_, s)| s.quantity == name).collect();
         if name == "rtt" {
             lines.extend(sampled(case, "srtt").into_iter().map(|(label, s)| (format!("srtt {label}"), s)));
         }
@@ -55,29 +55,29 @@ pub fn tcp(case: &CaseRecord, id: &str) -> Vec<Chart> {
 
 /// The same workload's series in every case, where at least two cases have them.
 pub fn compared(record: &Record) -> Vec<Chart> {
-    let mut names: Vec<&str> = Vec::new();
+    let mut workloads: Vec<&WorkloadRecord> = Vec::new();
     for workload in record.cases.iter().flat_map(|case| &case.workloads) {
-        if !names.contains(&workload.name.as_str()) {
-            names.push(&workload.name);
+        if !workloads.iter().any(|other| is_same(other, workload)) {
+            workloads.push(workload);
         }
     }
     let x_max = record.cases.iter().map(|case| case.seconds).fold(0.0, f64::max);
     let mut charts = Vec::new();
-    for (workload, series) in names.iter().flat_map(|name| COMPARED.iter().map(move |series| (name, series))) {
+    for (workload, series) in workloads.iter().flat_map(|of| COMPARED.iter().map(move |series| (of, series))) {
         let mut lines = Vec::new();
         let mut cases = 0;
         for case in &record.cases {
             let before = lines.len();
-            let repeats = case.workloads.iter().filter(|w| w.name == **workload);
+            let repeats = case.workloads.iter().filter(|w| is_same(w, workload));
             let several = repeats.clone().count() > 1;
             for w in repeats {
                 let label = if several { format!("{} #{}", case.name, w.repeat) } else { case.name.clone() };
-                lines.extend(w.series.iter().filter(|s| s.name == *series).map(|s| (label.clone(), s)));
+                lines.extend(w.series.iter().filter(|s| s.quantity == *series).map(|s| (label.clone(), s)));
             }
             cases += usize::from(lines.len() > before);
         }
         if cases > 1 {
-            let title = format!("{workload}: {}", quantity::name(series));
+            let title = format!("{}: {}", workload.label(), quantity::name(series));
             charts.extend(chart(format!("compared-{}", charts.len()), &title, false, "compared", x_max, &lines));
         }
     }
@@ -106,7 +106,7 @@ fn delivered_compared(record: &Record, x_max: f64) -> Vec<Chart> {
 
 /// Bits a second that a direction delivered, from its cumulative bytes, in steps of at least [`RATE_STEP_S`].
 fn delivered_rate(direction: &DirectionRecord) -> Option<(String, Series)> {
-    let bytes = direction.series.iter().find(|s| s.name == "delivered_bytes")?;
+    let bytes = direction.series.iter().find(|s| s.quantity == "delivered_bytes")?;
     let mut points = Vec::new();
     let mut last = *bytes.points.first()?;
     for point in bytes.points.iter().filter(|point| can_be_drawn(point)) {
@@ -116,8 +116,7 @@ fn delivered_rate(direction: &DirectionRecord) -> Option<(String, Series)> {
             last = *point;
         }
     }
-    let label = format!("{} → {}", direction.from, direction.to);
-    Some((label, Series { name: "delivered_rate".to_owned(), unit: "bit/s".to_owned(), points }))
+    Some((direction.label(), Series::new("delivered_rate", Unit::BitsPerSecond, points)))
 }
 
 /// At most `points_max` points, each bucket's least and largest kept, in order of time; what is not a number is gone.
@@ -196,14 +195,13 @@ fn line(label: &str, series: &Series, factor: f64) -> Line {
 }
 
 fn of_direction<'a>(direction: &'a DirectionRecord, name: &'a str) -> impl Iterator<Item = (String, &'a Series)> {
-    let label = format!("{} → {}", direction.from, direction.to);
-    direction.series.iter().filter(move |s| s.name == name).map(move |s| (label.clone(), s))
+    direction.series.iter().filter(move |s| s.quantity == name).map(|s| (direction.label(), s))
 }
 
 /// The hosts' samples of one name, flows with the most samples first: of a page's many, the ones that last.
 fn sampled<'a>(case: &'a CaseRecord, name: &str) -> Vec<(String, &'a Series)> {
     let all = case.tcp_samples.iter().flat_map(|t| t.series.iter().map(move |s| (flow_label(t), s)));
-    let mut lines: Vec<(String, &Series)> = all.filter(|(_, s)| s.name == name).collect();
+    let mut lines: Vec<(String, &Series)> = all.filter(|(_, s)| s.quantity == name).collect();
     lines.sort_by_key(|(_, s)| std::cmp::Reverse(s.points.len()));
     lines
 }

@@ -8,9 +8,9 @@ pub fn sample() -> Record {
         format: FORMAT.into(),
         version: VERSION,
         bentpipe: "0.1.0".into(),
-        created: "2026-03-14T09:26:53Z".into(),
-        mode: "live".into(),
-        machine: Machine { kernel: "Linux 6.18.44 x86_64".into(), cores: 4, privileged: false },
+        created: Some("2026-03-14T09:26:53Z".into()),
+        mode: Mode::Live,
+        machine: Some(Machine { kernel: "Linux 6.18.44 x86_64".into(), cores: 4, privileged: false }),
         title: "A clinic behind a one-way GEO link".into(),
         scenario_file: "scenarios/clinic.toml".into(),
         scenario: SCENARIO.into(),
@@ -28,11 +28,11 @@ pub fn gateway_sample() -> Record {
     let mut record = sample();
     let mut without = case("without gateway", 65_536, 6.94, 0.000_187);
     let mut with = case("with gateway", 65_536, 1.73, 0.000_201);
-    for half in [&mut without, &mut with] {
-        half.compared = Some(record.title.clone());
-        half.workloads.iter_mut().for_each(|w| w.measurements.retain(|m| m.name != "rtt_max"));
+    for (half, gateways) in [(&mut without, false), (&mut with, true)] {
+        half.compared = Some(Compared { case: record.title.clone(), gateways });
+        half.workloads.iter_mut().for_each(|w| w.measurements.retain(|m| m.quantity != "rtt_max"));
     }
-    without.workloads[2].status = "failed".into();
+    without.workloads[2].status = Status::Failed;
     without.workloads[2].measurements.clear();
     let side = |site: &str, before: &str, bytes: f64| GatewaySideRecord {
         site: site.into(),
@@ -47,12 +47,14 @@ pub fn gateway_sample() -> Record {
             measurement("packets_sent_again", "1", 3.0),
             measurement("rate", "bit/s", 4e6),
         ],
-        notices: vec![(1.12, "connected to the other gateway".into())],
+        events: vec![TimedEvent { at: 1.12, event: GatewayEvent::Connected }],
     };
     with.notes.clear();
     with.gateways = vec![GatewayRecord {
         link: "sat".into(),
-        settings: vec![("open".into(), "answered".into()), ("hold".into(), "5 min".into())],
+        settings: [("open", "answered"), ("hold", "5 min")]
+            .map(|(name, value)| GatewaySetting { name: name.into(), value: value.into() })
+            .to_vec(),
         sides: vec![side("hub-gateway", "hub", 541_200.0), side("clinic-gateway", "clinic", 0.0)],
     }];
     record.cases = vec![without, with];
@@ -67,9 +69,16 @@ pub fn case(name: &str, window: u64, seconds: f64, p99: f64) -> CaseRecord {
         seconds: 30.0,
         validity: Validity { valid: true, reasons: vec![] },
         settings: vec![
-            setting("clinic", "receive_window", &format!("{} KiB", window / 1024), None, Some(window), false),
+            setting(
+                "clinic",
+                "receive_window",
+                &format!("{} KiB", window / 1024),
+                None,
+                Some(Observed::Window { bytes: window }),
+                false,
+            ),
             setting("clinic", "sack", "false", Some("0"), None, false),
-            setting("hub", "initial_window", "1", Some("1"), Some(2), true),
+            setting("hub", "initial_window", "1", Some("1"), Some(Observed::InitialBurst { segments: 2 }), true),
         ],
         workloads: workloads(window, seconds, rate),
         links: vec![LinkRecord {
@@ -85,13 +94,17 @@ pub fn case(name: &str, window: u64, seconds: f64, p99: f64) -> CaseRecord {
                 cost: Some(0.94),
                 currency: Some("EUR".into()),
                 channels_most: Some(2),
-                changes: vec![(0.0, "setting up: ISDN".into()), (1.8, "up".into()), (30.0, "down".into())],
+                changes: vec![
+                    CircuitChange { at: 0.0, state: CircuitState::SettingUp { stage: "ISDN".into(), channel: None } },
+                    CircuitChange { at: 1.8, state: CircuitState::Up },
+                    CircuitChange { at: 30.0, state: CircuitState::Down },
+                ],
             }),
         }],
         lateness: Some(lateness(p99)),
         tcp_samples: vec![TcpFlowSamples {
             host: "hub".into(),
-            flow: "10.0.0.1:80 → 10.0.1.1:45122".into(),
+            flow: connection(),
             congestion_control: "reno".into(),
             series: vec![
                 series("cwnd", "segments", 300, 0.1, |t| (2.0 + t * 3.0).min(window as f64 / 1460.0).floor()),
@@ -99,8 +112,8 @@ pub fn case(name: &str, window: u64, seconds: f64, p99: f64) -> CaseRecord {
             ],
         }],
         flows: vec![
-            flow("hub", "10.0.0.1:80 → 10.0.1.1:45122", 29_200, 369, 526_000),
-            flow("clinic", "10.0.1.1:45122 → 10.0.0.1:80", window, 1, 84),
+            flow("hub", connection(), 29_200, 369, 526_000),
+            flow("clinic", connection().reversed(), window, 1, 84),
         ],
         compared: None,
         gateways: vec![],
@@ -113,12 +126,11 @@ fn workloads(window: u64, seconds: f64, rate: f64) -> Vec<WorkloadRecord> {
     let ping = WorkloadRecord {
         name: "ping".into(),
         app: "ping".into(),
-        client: "clinic".into(),
-        server: "hub".into(),
+        parties: parties(),
         repeat: 1,
         end: Some(30.0),
-        status: "done".into(),
-        objective: Some(Objective { text: "within 700 ms".into(), met: Some(true) }),
+        status: Status::Done,
+        objective: Some(objective(0.7, true)),
         measurements: vec![
             measurement("rtt_median", "s", 0.573),
             measurement("rtt_max", "s", 0.861),
@@ -131,14 +143,13 @@ fn workloads(window: u64, seconds: f64, rate: f64) -> Vec<WorkloadRecord> {
     let image = WorkloadRecord {
         name: "MRI image".into(),
         app: "command".into(),
-        client: "clinic".into(),
-        server: "hub".into(),
-        direction: "download".into(),
+        parties: parties(),
+        direction: Some(DataDirection::Download),
         repeat: 1,
         start: 1.0,
         end: Some(1.0 + seconds),
-        status: "done".into(),
-        objective: Some(Objective { text: "within 10 s".into(), met: Some(seconds <= 10.0) }),
+        status: Status::Done,
+        objective: Some(objective(10.0, seconds <= 10.0)),
         measurements: vec![
             measurement("completion_time", "s", seconds),
             measurement("goodput", "bit/s", rate),
@@ -159,13 +170,12 @@ fn workloads(window: u64, seconds: f64, rate: f64) -> Vec<WorkloadRecord> {
     let page = WorkloadRecord {
         name: "patient index".into(),
         app: "page".into(),
-        client: "clinic".into(),
-        server: "hub".into(),
-        direction: "download".into(),
+        parties: parties(),
+        direction: Some(DataDirection::Download),
         repeat: 1,
         start: 12.0,
         end: Some(22.0),
-        status: if window < 10_000 { "failed" } else { "done" }.into(),
+        status: if window < 10_000 { Status::Failed } else { Status::Done },
         error: (window < 10_000).then(|| "no answer for 10 s".into()),
         measurements: if window < 10_000 { vec![] } else { vec![measurement("completion_time", "s", 3.42)] },
         ..WorkloadRecord::default()
@@ -173,11 +183,20 @@ fn workloads(window: u64, seconds: f64, rate: f64) -> Vec<WorkloadRecord> {
     vec![ping, image, page]
 }
 
+fn parties() -> Vec<Party> {
+    vec![Party { role: Role::Client, site: "clinic".into() }, Party { role: Role::Server, site: "hub".into() }]
+}
+
+fn objective(limit: f64, met: bool) -> Objective {
+    let quantity = "completion_time".into();
+    Objective { quantity, bound: Bound::AtMost, limit, unit: Unit::Seconds, met: Some(met) }
+}
+
 fn direction(from: &str, to: &str, bytes: u64, size: u64) -> DirectionRecord {
     let packets = bytes / size;
     DirectionRecord {
         from: from.into(),
-        to: to.into(),
+        to: vec![to.into()],
         counters: Counters {
             offered_packets: packets,
             offered_bytes: bytes,
@@ -216,10 +235,14 @@ fn lateness(p99: f64) -> Lateness {
     }
 }
 
-fn flow(host: &str, flow: &str, window_max: u64, data_segments: u64, data_bytes: u64) -> FlowRecord {
+fn connection() -> Flow {
+    Flow::new("10.0.0.1:80".parse().unwrap(), "10.0.1.1:45122".parse().unwrap())
+}
+
+fn flow(host: &str, flow: Flow, window_max: u64, data_segments: u64, data_bytes: u64) -> FlowRecord {
     FlowRecord {
         host: host.into(),
-        flow: flow.into(),
+        flow,
         start: 1.02,
         end: 27.4,
         mss: Some(1460),
@@ -235,18 +258,25 @@ fn flow(host: &str, flow: &str, window_max: u64, data_segments: u64, data_bytes:
     }
 }
 
-fn setting(host: &str, name: &str, asked: &str, kernel: Option<&str>, seen: Option<u64>, broken: bool) -> Setting {
-    let (kernel, seen) = (kernel.map(Into::into), seen.map(|seen| seen.to_string()));
-    Setting { host: host.into(), name: name.into(), asked: asked.into(), kernel, seen, broken }
+fn setting(
+    host: &str,
+    name: &str,
+    configured: &str,
+    kernel: Option<&str>,
+    observed: Option<Observed>,
+    broken: bool,
+) -> Setting {
+    let kernel = kernel.map(Into::into);
+    Setting { host: host.into(), name: name.into(), configured: configured.into(), kernel, observed, broken }
 }
 
 fn measurement(name: &str, unit: &str, value: f64) -> Measurement {
-    Measurement { name: name.into(), unit: unit.into(), value }
+    Measurement::new(name, v1::unit(name, unit), v1::better(name), value)
 }
 
 fn series(name: &str, unit: &str, points: u32, every: f64, value: impl Fn(f64) -> f64) -> Series {
     let at = |i: u32| f64::from(i) * every;
-    Series { name: name.into(), unit: unit.into(), points: (0..points).map(|i| (at(i), value(at(i)))).collect() }
+    Series::new(name, v1::unit(name, unit), (0..points).map(|i| (at(i), value(at(i)))).collect())
 }
 
 const SCENARIO: &str = r#"title = "A clinic behind a one-way GEO link"

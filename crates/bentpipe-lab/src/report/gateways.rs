@@ -2,8 +2,10 @@
 
 use super::quantity;
 use super::sections::{Cell, Section, Table};
-use super::summary::{Tone, written};
-use crate::record::{CaseRecord, GatewayRecord, GatewaySideRecord, Record, WorkloadRecord};
+use super::summary::{Tone, is_same, written};
+use crate::record::{
+    Better, CaseRecord, GatewayRecord, GatewaySideRecord, Measurement, Record, Status, TimedEvent, WorkloadRecord,
+};
 
 /// One measurement of one workload, without and with gateways.
 pub struct Compared {
@@ -23,70 +25,61 @@ pub struct Compared {
     pub tone: Tone,
 }
 
-/// Measurements that are compared, and whether more is better.
-const MEASURES: &[(&str, bool)] = &[
-    ("completion_time", false),
-    ("first_byte", false),
-    ("goodput", true),
-    ("object_time_mean", false),
-    ("rtt_median", false),
-    ("loss", false),
-];
+/// Measurements that are compared.
+const MEASURES: &[&str] = &["completion_time", "first_byte", "goodput", "object_time_mean", "rtt_median", "loss"];
 /// A difference below this share is none.
 const SAME: f64 = 0.01;
 
 /// Every workload without and with gateways; empty unless the run compared them.
 pub fn compared(record: &Record) -> Vec<Compared> {
-    let halves = |pair: &[CaseRecord]| pair[0].compared.is_some() && pair[0].compared == pair[1].compared;
+    let halves = |pair: &[CaseRecord]| match (&pair[0].compared, &pair[1].compared) {
+        (Some(without), Some(with)) => without.case == with.case,
+        _ => false,
+    };
     let pairs: Vec<&[CaseRecord]> = record.cases.windows(2).filter(|pair| halves(pair)).collect();
     let several = pairs.len() > 1;
     pairs
         .iter()
         .flat_map(|pair| {
-            let case = if several { pair[0].compared.clone().unwrap_or_default() } else { String::new() };
+            let case = pair[0].compared.as_ref().filter(|_| several).map(|half| half.case.clone()).unwrap_or_default();
             compared_case(&case, &pair[0], &pair[1])
         })
         .collect()
 }
 
 fn compared_case(case: &str, without: &CaseRecord, with: &CaseRecord) -> Vec<Compared> {
-    let mut names: Vec<&str> = Vec::new();
+    let mut workloads: Vec<&WorkloadRecord> = Vec::new();
     for workload in without.workloads.iter().chain(&with.workloads) {
-        if !names.contains(&workload.name.as_str()) {
-            names.push(&workload.name);
+        if !workloads.iter().any(|other| is_same(other, workload)) {
+            workloads.push(workload);
         }
     }
     let mut rows = Vec::new();
-    for name in names {
-        let runs = [without, with].map(|case| case.workloads.iter().filter(|w| w.name == name).collect::<Vec<_>>());
+    for workload in workloads {
+        let runs = [without, with]
+            .map(|case| case.workloads.iter().filter(|other| is_same(other, workload)).collect::<Vec<_>>());
         let before = rows.len();
-        for (measure, more_is_better) in MEASURES {
+        for measure in MEASURES {
             let found = [median(&runs[0], measure), median(&runs[1], measure)];
-            if found == [None, None] {
-                continue;
-            }
-            let [without, with] = [0, 1].map(|side| match &found[side] {
-                Some((value, unit)) => quantity::measurement(measure, unit, *value),
-                None => state(&runs[side]),
-            });
-            let values = found.map(|found| found.map(|(value, _)| value));
-            let ratio = match values {
-                [Some(a), Some(b)] if a != 0.0 => Some(b / a),
+            let Some(better) = found[0].or(found[1]).map(|m| m.better) else { continue };
+            let [without, with] = [0, 1].map(|side| found[side].map_or_else(|| state(&runs[side]), written));
+            let ratio = match found {
+                [Some(a), Some(b)] if a.value != 0.0 => Some(b.value / a.value),
                 _ => None,
             };
             rows.push(Compared {
                 case: case.to_owned(),
-                workload: name.to_owned(),
+                workload: workload.label(),
                 measurement: quantity::name(measure),
                 without,
                 with,
                 ratio: ratio.map(|ratio| quantity::number(quantity::round_to_digits(ratio, 3))).unwrap_or_default(),
-                tone: tone(ratio, *more_is_better),
+                tone: tone(ratio, better),
             });
         }
         if rows.len() == before {
             let [without, with] = runs.map(|runs| state(&runs));
-            let (case, workload) = (case.to_owned(), name.to_owned());
+            let (case, workload) = (case.to_owned(), workload.label());
             let (measurement, ratio, tone) = ("Status".to_owned(), String::new(), Tone::Plain);
             rows.push(Compared { case, workload, measurement, without, with, ratio, tone });
         }
@@ -94,32 +87,26 @@ fn compared_case(case: &str, without: &CaseRecord, with: &CaseRecord) -> Vec<Com
     rows
 }
 
-fn tone(ratio: Option<f64>, more_is_better: bool) -> Tone {
-    match ratio {
-        Some(ratio) if ratio.is_finite() && (ratio - 1.0).abs() > SAME => {
-            if (ratio > 1.0) == more_is_better {
-                Tone::Good
-            } else {
-                Tone::Bad
-            }
-        }
-        _ => Tone::Plain,
+fn tone(ratio: Option<f64>, better: Better) -> Tone {
+    let rose = ratio.filter(|ratio| ratio.is_finite() && (ratio - 1.0).abs() > SAME).map(|ratio| ratio > 1.0);
+    match (rose, better) {
+        (Some(true), Better::Higher) | (Some(false), Better::Lower) => Tone::Good,
+        (Some(true), Better::Lower) | (Some(false), Better::Higher) => Tone::Bad,
+        (None, _) | (_, Better::Neither) => Tone::Plain,
     }
 }
 
-/// The median of the runs that have this measurement, with its unit.
-fn median(runs: &[&WorkloadRecord], measure: &str) -> Option<(f64, String)> {
-    let found = |run: &&WorkloadRecord| run.measurements.iter().find(|m| m.name == measure).cloned();
-    let mut values: Vec<_> = runs.iter().filter_map(found).collect();
+/// The median of the runs that have this measurement.
+fn median<'a>(runs: &[&'a WorkloadRecord], measure: &str) -> Option<&'a Measurement> {
+    let mut values: Vec<&Measurement> = runs.iter().filter_map(|run| run.measurement(measure)).collect();
     values.sort_by(|a, b| a.value.total_cmp(&b.value));
-    let middle = values.get(values.len() / 2)?;
-    Some((middle.value, middle.unit.clone()))
+    values.get(values.len() / 2).copied()
 }
 
 /// How runs ended that have no figures.
 fn state(runs: &[&WorkloadRecord]) -> String {
-    match runs.iter().find(|run| run.status != "done").or(runs.first()) {
-        Some(run) => run.status.clone(),
+    match runs.iter().find(|run| run.status != Status::Done).or(runs.first()) {
+        Some(run) => run.status.to_string(),
         None => "did not run".to_owned(),
     }
 }
@@ -150,40 +137,41 @@ pub fn section(case: &CaseRecord) -> Section {
     let mut tables = Vec::new();
     for pair in &case.gateways {
         tables.push(figures(pair));
-        let settings = pair.settings.iter().map(|(key, value)| vec![Cell::text(key), Cell::text(value).end()]);
+        let settings =
+            pair.settings.iter().map(|setting| vec![Cell::text(&setting.name), Cell::text(&setting.value).end()]);
         let head = vec![Cell::text("Setting"), Cell::text("Value").end()];
         let caption = format!("Gateway pair on {}: settings", pair.link);
         tables.push(Table { caption, head, rows: settings.collect(), fold: true, ..Table::default() });
-        let said = pair.sides.iter().flat_map(|side| side.notices.iter().map(move |(at, text)| (*at, side, text)));
-        let mut said: Vec<_> = said.collect();
-        said.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let row = |(at, side, text): (f64, &GatewaySideRecord, &String)| {
-            vec![Cell::num(quantity::seconds(at)), Cell::text(&side.site), Cell::text(text)]
+        let events = pair.sides.iter().flat_map(|side| side.events.iter().map(move |event| (side, event)));
+        let mut events: Vec<(&GatewaySideRecord, &TimedEvent)> = events.collect();
+        events.sort_by(|a, b| a.1.at.total_cmp(&b.1.at));
+        let row = |(side, TimedEvent { at, event }): (&GatewaySideRecord, &TimedEvent)| {
+            vec![Cell::num(quantity::seconds(*at)), Cell::text(&side.site), Cell::text(event.to_string())]
         };
-        let rows: Vec<Vec<Cell>> = said.into_iter().map(row).collect();
+        let rows: Vec<Vec<Cell>> = events.into_iter().map(row).collect();
         if !rows.is_empty() {
             let head = vec![Cell::num("At"), Cell::text("Gateway"), Cell::text("Said")];
             let caption = format!("Gateway pair on {}: what happened", pair.link);
-            let fold = rows.len() > NOTICES_OPEN;
+            let fold = rows.len() > EVENTS_OPEN;
             tables.push(Table { caption, head, rows, fold, ..Table::default() });
         }
     }
     Section { title: "Gateways".into(), tables, ..Section::default() }
 }
 
-/// Longer lists of notices are folded away.
-const NOTICES_OPEN: usize = 12;
+/// Longer lists of events are folded away.
+const EVENTS_OPEN: usize = 12;
 
 /// A row for each figure, a column for each side.
 fn figures(pair: &GatewayRecord) -> Table {
     let mut names: Vec<&str> = Vec::new();
     for measurement in pair.sides.iter().flat_map(|side| &side.measurements) {
-        if !names.contains(&measurement.name.as_str()) {
-            names.push(&measurement.name);
+        if !names.contains(&measurement.quantity.as_str()) {
+            names.push(&measurement.quantity);
         }
     }
     let cell = |side: &GatewaySideRecord, name: &str| {
-        Cell::num(side.measurements.iter().find(|m| m.name == name).map_or("–".to_owned(), written))
+        Cell::num(side.measurements.iter().find(|m| m.quantity == name).map_or("–".to_owned(), written))
     };
     let row = |name: &str| {
         let heading = Cell { sub: meaning(name).to_owned(), ..Cell::text(quantity::name(name)) };
@@ -214,14 +202,14 @@ fn meaning(name: &str) -> &'static str {
         "link_bytes" => "sent, framing included",
         "delivered_bytes" => "of streams, arrived at the other gateway",
         "rate" => "at the end",
-        "held_down" => "1: the declared rate was too high at the end",
-        "beside_packets" | "beside_bytes" => "went past the gateway",
+        "throttled" => "1: the declared rate was too high at the end",
+        "bypass_packets" | "bypass_bytes" => "went past the gateway",
         _ => "",
     }
 }
 
 fn value(side: &GatewaySideRecord, name: &str) -> f64 {
-    side.measurements.iter().find(|m| m.name == name).map_or(0.0, |m| m.value)
+    side.measurements.iter().find(|m| m.quantity == name).map_or(0.0, |m| m.value)
 }
 
 /// `1.045`, or a dash where nothing was delivered.

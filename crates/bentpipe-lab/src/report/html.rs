@@ -5,7 +5,7 @@ use super::sections::{self, Cell, Section, Table};
 use super::summary::{Row, Summary, Tone, summarise};
 use super::{gateways, quantity};
 use crate::page::{Chart, Page};
-use crate::record::Record;
+use crate::record::{Mode, Record};
 use serde::Serialize;
 
 /// Everything the template shows.
@@ -68,7 +68,7 @@ fn view(record: &Record) -> View {
             seconds: quantity::seconds(case.seconds),
             valid: case.validity.valid,
             reasons: case.validity.reasons.clone(),
-            sections: sections::of_case(case, &id, record.mode == "virtual"),
+            sections: sections::of_case(case, &id, record.mode == Mode::Virtual),
             id,
         }
     });
@@ -93,12 +93,15 @@ fn view(record: &Record) -> View {
 }
 
 fn facts(record: &Record) -> Vec<(&'static str, String)> {
-    let mode = match record.mode.as_str() {
-        "live" => "live: real packets, wall clock",
-        "virtual" => "virtual: simulated packets, virtual time",
-        other => other,
+    let mode = match record.mode {
+        Mode::Live => "live: real packets, wall clock",
+        Mode::Virtual => "virtual: simulated packets, virtual time",
     };
-    let facts = [("Run", moment(&record.created)), ("Mode", mode.to_string()), ("Seed", record.seed.to_string())];
+    let facts = [
+        ("Run", record.created.as_deref().map(moment).unwrap_or_default()),
+        ("Mode", mode.to_string()),
+        ("Seed", record.seed.to_string()),
+    ];
     facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
@@ -111,14 +114,14 @@ fn moment(created: &str) -> String {
 }
 
 fn provenance(record: &Record) -> Vec<(&'static str, String)> {
-    let machine = &record.machine;
-    let cores = quantity::counted(u64::from(machine.cores), "core");
-    let user = if machine.privileged { "as root" } else { "in an own user namespace" };
-    // A virtual run gives the same figures on any machine.
-    let none = record.mode == "virtual" && machine.kernel.is_empty();
-    let machine = if none { String::new() } else { format!("{}, {cores}, run {user}", machine.kernel) };
+    // A virtual run gives the same results on any machine.
+    let machine = record.machine.as_ref().map(|machine| {
+        let cores = quantity::counted(u64::from(machine.cores), "core");
+        let user = if machine.privileged { "as root" } else { "in an own user namespace" };
+        format!("{}, {cores}, run {user}", machine.kernel)
+    });
     let facts = [
-        ("Machine", machine),
+        ("Machine", machine.unwrap_or_default()),
         ("Bentpipe", record.bentpipe.clone()),
         ("Record", format!("{} version {}", record.format, record.version)),
         ("Seed", record.seed.to_string()),
@@ -129,7 +132,7 @@ fn provenance(record: &Record) -> Vec<(&'static str, String)> {
 
 fn run_again(record: &Record) -> String {
     let mut command = "bentpipe run".to_string();
-    if record.mode == "virtual" {
+    if record.mode == Mode::Virtual {
         command.push_str(" --virtual");
     }
     if record.cases.iter().any(|case| case.compared.is_some()) {

@@ -1,14 +1,16 @@
 //! How a number is written: three significant digits and the unit in which they are short, with a no-break space between.
 
-/// A value in the record's base unit, written for people. `name` tells a share ("loss") from a count.
-pub fn measurement(name: &str, unit: &str, value: f64) -> String {
+use crate::record::Unit;
+
+/// A value in the record's base unit, written for people.
+pub fn measurement(unit: &Unit, value: f64) -> String {
     match unit {
-        "bit/s" => rate(value),
-        "s" => seconds(value),
-        "B" => bytes(value),
-        "1" | "" if is_share(name) => share(value),
-        "1" | "" => number(value),
-        _ => format!("{}\u{a0}{unit}", number(value)),
+        Unit::BitsPerSecond => rate(value),
+        Unit::Seconds => seconds(value),
+        Unit::Bytes => bytes(value),
+        Unit::Share => share(value),
+        Unit::Number => number(value),
+        Unit::Segments | Unit::Other(_) => format!("{}\u{a0}{}", number(value), unit.symbol()),
     }
 }
 
@@ -97,25 +99,21 @@ pub fn name(machine: &str) -> String {
 }
 
 /// The unit in which `largest` is short: its name and what to multiply base values by. For a chart's axis.
-pub fn axis_unit(unit: &str, largest: f64) -> (String, f64) {
+pub fn axis_unit(unit: &Unit, largest: f64) -> (String, f64) {
     let pick = |steps: &[(f64, &str)]| {
         let (scale, unit) =
             steps.iter().find(|(scale, _)| largest >= *scale).or(steps.last()).copied().unwrap_or((1.0, ""));
         (unit.to_string(), 1.0 / scale)
     };
     match unit {
-        "bit/s" => pick(&[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")]),
+        Unit::BitsPerSecond => pick(&[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")]),
         // Round-trip times of one to a few seconds stay in ms, where they compare with the usual figures.
-        "s" if (1e-3..10.0).contains(&largest) => ("ms".to_string(), 1e3),
-        "s" => pick(&[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")]),
-        "B" => pick(&[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")]),
-        "1" => (String::new(), 1.0),
-        _ => (unit.to_string(), 1.0),
+        Unit::Seconds if (1e-3..10.0).contains(&largest) => ("ms".to_string(), 1e3),
+        Unit::Seconds => pick(&[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")]),
+        Unit::Bytes => pick(&[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")]),
+        Unit::Number | Unit::Share => (String::new(), 1.0),
+        Unit::Segments | Unit::Other(_) => (unit.symbol().to_owned(), 1.0),
     }
-}
-
-fn is_share(name: &str) -> bool {
-    ["loss", "ratio", "share", "utilisation"].iter().any(|word| name.contains(word))
 }
 
 fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
@@ -162,29 +160,29 @@ mod tests {
 
     #[test]
     fn numbers_are_short_and_have_the_unit_that_fits() {
-        let cases: &[(&str, &str, f64, &str)] = &[
-            ("goodput", "bit/s", 0.0, "0 bit/s"),
-            ("goodput", "bit/s", 160_700.0, "161 kbit/s"),
-            ("goodput", "bit/s", 1_540_000.0, "1.54 Mbit/s"),
-            ("goodput", "bit/s", 999_990.0, "1.00 Mbit/s"),
-            ("completion_time", "s", 26.13, "26.1 s"),
-            ("completion_time", "s", 725.0, "12 min 05 s"),
-            ("completion_time", "s", 7384.0, "2 h 03 min 04 s"),
-            ("rtt_median", "s", 0.6123, "612 ms"),
-            ("lateness", "s", 0.000_042, "42.0 µs"),
-            ("received", "B", 524_288.0, "512 KiB"),
-            ("received", "B", 524_289.0, "524 kB"),
-            ("received", "B", 12.0, "12 B"),
-            ("loss", "1", 0.015, "1.50 %"),
-            ("bit_error_ratio", "1", 0.000_002, "2.0e-6"),
-            ("pings", "1", 12_345.0, "12,345"),
-            ("mos", "1", 3.456, "3.46"),
-            ("cwnd", "segments", 10.0, "10 segments"),
-            ("goodput", "bit/s", f64::NAN, "not a number bit/s"),
-            ("goodput", "bit/s", f64::INFINITY, "not a number bit/s"),
+        let cases: &[(&Unit, f64, &str)] = &[
+            (&Unit::BitsPerSecond, 0.0, "0 bit/s"),
+            (&Unit::BitsPerSecond, 160_700.0, "161 kbit/s"),
+            (&Unit::BitsPerSecond, 1_540_000.0, "1.54 Mbit/s"),
+            (&Unit::BitsPerSecond, 999_990.0, "1.00 Mbit/s"),
+            (&Unit::Seconds, 26.13, "26.1 s"),
+            (&Unit::Seconds, 725.0, "12 min 05 s"),
+            (&Unit::Seconds, 7384.0, "2 h 03 min 04 s"),
+            (&Unit::Seconds, 0.6123, "612 ms"),
+            (&Unit::Seconds, 0.000_042, "42.0 µs"),
+            (&Unit::Bytes, 524_288.0, "512 KiB"),
+            (&Unit::Bytes, 524_289.0, "524 kB"),
+            (&Unit::Bytes, 12.0, "12 B"),
+            (&Unit::Share, 0.015, "1.50 %"),
+            (&Unit::Share, 0.000_002, "2.0e-6"),
+            (&Unit::Number, 12_345.0, "12,345"),
+            (&Unit::Number, 3.456, "3.46"),
+            (&Unit::Segments, 10.0, "10 segments"),
+            (&Unit::BitsPerSecond, f64::NAN, "not a number bit/s"),
+            (&Unit::BitsPerSecond, f64::INFINITY, "not a number bit/s"),
         ];
-        for (name, unit, value, expected) in cases {
-            assert_eq!(measurement(name, unit, *value).replace('\u{a0}', " "), *expected, "{name} {value} {unit}");
+        for (unit, value, expected) in cases {
+            assert_eq!(measurement(unit, *value).replace('\u{a0}', " "), *expected, "{value} {}", unit.symbol());
         }
     }
 
@@ -198,9 +196,9 @@ mod tests {
 
     #[test]
     fn an_axis_takes_the_unit_of_its_largest_value() {
-        assert_eq!(axis_unit("bit/s", 2.0e6), ("Mbit/s".to_string(), 1e-6));
-        assert_eq!(axis_unit("s", 0.7), ("ms".to_string(), 1e3));
-        assert_eq!(axis_unit("s", 45.0), ("s".to_string(), 1.0));
-        assert_eq!(axis_unit("1", 45.0), (String::new(), 1.0));
+        assert_eq!(axis_unit(&Unit::BitsPerSecond, 2.0e6), ("Mbit/s".to_string(), 1e-6));
+        assert_eq!(axis_unit(&Unit::Seconds, 0.7), ("ms".to_string(), 1e3));
+        assert_eq!(axis_unit(&Unit::Seconds, 45.0), ("s".to_string(), 1.0));
+        assert_eq!(axis_unit(&Unit::Number, 45.0), (String::new(), 1.0));
     }
 }

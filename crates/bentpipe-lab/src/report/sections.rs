@@ -4,7 +4,7 @@ use super::charts;
 use super::summary::{Tone, main_measurement, workload_label, workload_verdict, written};
 use super::{gateways, quantity};
 use crate::page::Chart;
-use crate::record::{CaseRecord, Counters, DirectionRecord, Lateness, LinkRecord, Record, TcpFlowSamples};
+use crate::record::{CaseRecord, Counters, DirectionRecord, Lateness, LinkRecord, Record, Status, TcpFlowSamples};
 use serde::Serialize;
 
 /// A part of the report with a heading.
@@ -119,7 +119,7 @@ pub fn compared(record: &Record) -> Option<Table> {
     for case in &record.cases {
         for workload in &case.workloads {
             for measurement in &workload.measurements {
-                let key = (workload_label(case, workload), measurement.name.as_str());
+                let key = (workload_label(case, workload), measurement.quantity.as_str());
                 if !keys.contains(&key) {
                     keys.push(key);
                 }
@@ -138,7 +138,7 @@ pub fn compared(record: &Record) -> Option<Table> {
         row.push(Cell::text(quantity::name(name)));
         for case in &record.cases {
             let workload = case.workloads.iter().find(|workload| workload_label(case, workload) == *label);
-            let found = workload.and_then(|w| w.measurements.iter().find(|m| m.name == *name));
+            let found = workload.and_then(|w| w.measurement(name));
             let text = found.map_or("–".to_string(), written);
             let main = workload.and_then(main_measurement).is_some_and(|(main, _)| main == *name);
             let judged = main && workload.is_some_and(|w| w.objective.is_some());
@@ -164,18 +164,18 @@ fn users(case: &CaseRecord, id: &str) -> Section {
         let times = format!("{}, {} {until}", workload.app, quantity::seconds(workload.start));
         let mut facts: Vec<[Cell; 2]> = Vec::new();
         if let Some(objective) = &workload.objective {
-            facts.push([Cell::text(format!("Objective: {}", objective.text)), Cell::tone(verdict, tone).end()]);
-        } else if workload.status != "done" {
+            facts.push([Cell::text(format!("Objective: {objective}")), Cell::tone(verdict, tone).end()]);
+        } else if workload.status != Status::Done {
             facts.push([Cell::text("Status"), Cell::tone(verdict, tone).end()]);
         }
         if let Some(error) = &workload.error {
             facts.push([Cell::text("Error"), Cell::text(error.clone()).end()]);
         }
         for measurement in &workload.measurements {
-            facts.push([Cell::text(quantity::name(&measurement.name)), Cell::num(written(measurement))]);
+            facts.push([Cell::text(quantity::name(&measurement.quantity)), Cell::num(written(measurement))]);
         }
         if facts.is_empty() {
-            facts.push([Cell::text("Status"), Cell::text(workload.status.clone()).end()]);
+            facts.push([Cell::text("Status"), Cell::text(workload.status.to_string()).end()]);
         }
         let heading = Cell { rows: facts.len(), ..Cell::text(workload_label(case, workload)).sub(times) };
         for (i, fact) in facts.into_iter().enumerate() {
@@ -197,7 +197,7 @@ fn links(case: &CaseRecord, id: &str) -> Section {
 /// A row per counter and a column per direction: few columns, so it fits a phone.
 fn counters(link: &LinkRecord) -> Table {
     let mut head = vec![Cell::text("Counter")];
-    head.extend(link.directions.iter().map(|d| Cell::num(format!("{} → {}", d.from, d.to))));
+    head.extend(link.directions.iter().map(|d| Cell::num(d.label())));
     let packets = |count: u64, bytes: u64| Cell::num(quantity::count(count)).sub(quantity::bytes(bytes as f64));
     let row = |name: &str, sub: &str, cell: &dyn Fn(&Counters) -> Cell| -> Vec<Cell> {
         let cells = link.directions.iter().map(|d| cell(&d.counters));
@@ -233,7 +233,7 @@ pub fn overhead(direction: &DirectionRecord) -> String {
     if counters.delivered_bytes == 0 {
         return "–".to_string();
     }
-    let receivers = direction.to.split(", ").count().max(1);
+    let receivers = direction.to.len().max(1);
     format!("{:.3}", counters.link_bytes as f64 * receivers as f64 / counters.delivered_bytes as f64)
 }
 
@@ -256,9 +256,9 @@ fn circuits(case: &CaseRecord) -> Section {
         let head = vec![Cell::text("Circuit"), Cell::num("Value")];
         tables.push(Table { caption: format!("Circuit {}", link.name), head, rows, ..Table::default() });
         if !circuit.changes.is_empty() {
-            let change =
-                |(at, state): &(f64, String)| vec![Cell::num(quantity::seconds(*at)), Cell::text(state.clone())];
-            let rows: Vec<Vec<Cell>> = circuit.changes.iter().map(change).collect();
+            let rows = circuit.changes.iter();
+            let rows = rows.map(|c| vec![Cell::num(quantity::seconds(c.at)), Cell::text(c.state.to_string())]);
+            let rows: Vec<Vec<Cell>> = rows.collect();
             let caption = format!("Circuit {}: state over time", link.name);
             let (head, fold) = (vec![Cell::num("At"), Cell::text("State")], rows.len() > FOLD_ROWS);
             tables.push(Table { caption, head, rows, fold, ..Table::default() });
@@ -275,15 +275,17 @@ fn tcp(case: &CaseRecord, id: &str, simulated: bool) -> Section {
 
 /// No kernel is asked in a simulated run.
 fn settings(case: &CaseRecord, simulated: bool) -> Option<Table> {
-    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "–".to_string());
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_string());
     let row = |s: &crate::record::Setting| {
-        let held = match (s.broken, &s.seen) {
+        let held = match (s.broken, &s.observed) {
             (true, _) => Cell::tone("✗ broken", Tone::Bad),
             (false, Some(_)) => Cell::tone("✓ held", Tone::Good),
             (false, None) => Cell::text("not shown"),
         };
         let name = Cell::text(s.name.clone()).sub(s.host.clone());
-        vec![name, Cell::text(s.asked.clone()), Cell::text(or_dash(&s.kernel)), Cell::text(or_dash(&s.seen)), held]
+        let observed = s.observed.map(|observed| observed.to_string());
+        let texts = [s.configured.clone(), or_dash(s.kernel.clone()), or_dash(observed)];
+        std::iter::once(name).chain(texts.map(Cell::text)).chain([held]).collect()
     };
     let mut rows: Vec<Vec<Cell>> = case.settings.iter().map(row).collect();
     let mut head = ["Setting", "Asked", "Kernel says", "Seen on the wire", "Verdict"].map(Cell::text).to_vec();
@@ -300,7 +302,7 @@ fn flows(case: &CaseRecord) -> Option<Table> {
     let yes = |on: bool| Cell::text(if on { "yes" } else { "no" });
     let row = |f: &crate::record::FlowRecord| {
         vec![
-            Cell::text(f.flow.clone()).sub(format!("sent by {}", f.host)),
+            Cell::text(f.flow.to_string()).sub(format!("sent by {}", f.host)),
             Cell::num(quantity::seconds(f.start)).sub(format!("to {}", quantity::seconds(f.end))),
             Cell::num(f.mss.map_or("–".to_string(), |mss| mss.to_string())),
             Cell::num(f.window_scale.map_or("–".to_string(), |shift| shift.to_string())),
@@ -336,15 +338,15 @@ fn flows(case: &CaseRecord) -> Option<Table> {
 fn samples(flows: &[TcpFlowSamples], simulated: bool) -> Option<Table> {
     let mut names: Vec<&str> = Vec::new();
     for series in flows.iter().flat_map(|flow| &flow.series) {
-        if !names.contains(&series.name.as_str()) {
-            names.push(&series.name);
+        if !names.contains(&series.quantity.as_str()) {
+            names.push(&series.quantity);
         }
     }
     let cell = |flow: &TcpFlowSamples, name: &str| -> Cell {
-        let Some(series) = flow.series.iter().find(|series| series.name == name) else { return Cell::num("–") };
+        let Some(series) = flow.series.iter().find(|series| series.quantity == name) else { return Cell::num("–") };
         let mut values: Vec<f64> = series.points.iter().map(|(_, y)| *y).filter(|y| y.is_finite()).collect();
         values.sort_by(f64::total_cmp);
-        let text = |value: f64| quantity::measurement(name, &series.unit, value);
+        let text = |value: f64| quantity::measurement(&series.unit, value);
         match (values.get(values.len() / 2), values.last()) {
             (Some(median), Some(largest)) => Cell::num(text(*median)).sub(format!("max. {}", text(*largest))),
             _ => Cell::num("–"),
@@ -352,7 +354,7 @@ fn samples(flows: &[TcpFlowSamples], simulated: bool) -> Option<Table> {
     };
     let row = |flow: &TcpFlowSamples| {
         let by = format!("{}, {}", flow.host, flow.congestion_control);
-        let heading = Cell::text(flow.flow.clone()).sub(by.trim_end_matches(", "));
+        let heading = Cell::text(flow.flow.to_string()).sub(by.trim_end_matches(", "));
         std::iter::once(heading).chain(names.iter().map(|name| cell(flow, name))).collect::<Vec<_>>()
     };
     let rows: Vec<Vec<Cell>> = flows.iter().map(row).collect();

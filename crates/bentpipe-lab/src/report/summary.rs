@@ -1,7 +1,7 @@
 //! What a run amounts to: its verdict, its objectives, and one row per case and workload.
 
 use super::quantity;
-use crate::record::{CaseRecord, Measurement, Record, WorkloadRecord};
+use crate::record::{CaseRecord, Measurement, Mode, Record, Role, Status, Unit, WorkloadRecord};
 
 /// What a run amounts to.
 pub struct Summary {
@@ -126,60 +126,63 @@ pub fn summarise(record: &Record) -> Summary {
 
 /// The workload's name, with its repetition where the case has several.
 pub fn workload_label(case: &CaseRecord, workload: &WorkloadRecord) -> String {
-    let repeated = case.workloads.iter().filter(|other| other.name == workload.name).count() > 1;
+    let repeated = case.workloads.iter().filter(|other| is_same(other, workload)).count() > 1;
     if repeated && workload.repeat > 0 {
-        format!("{} #{}", workload.name, workload.repeat)
+        format!("{} #{}", workload.label(), workload.repeat)
     } else {
-        workload.name.clone()
+        workload.label()
     }
+}
+
+/// Whether both are runs of the same workload: a repetition of it, not another copy.
+pub fn is_same(one: &WorkloadRecord, other: &WorkloadRecord) -> bool {
+    (&one.name, one.copy) == (&other.name, other.copy)
 }
 
 /// `✓ met` and its like.
 pub fn workload_verdict(workload: &WorkloadRecord) -> (String, Tone) {
     let met = workload.objective.as_ref().map(|objective| objective.met);
-    match (workload.status.as_str(), met) {
-        ("failed", Some(_)) => ("✗ missed: failed".to_string(), Tone::Bad),
-        ("failed", None) => ("✗ failed".to_string(), Tone::Bad),
+    match (workload.status, met) {
+        (Status::Failed, Some(_)) => ("✗ missed: failed".to_string(), Tone::Bad),
+        (Status::Failed, None) => ("✗ failed".to_string(), Tone::Bad),
         (_, Some(Some(true))) => ("✓ met".to_string(), Tone::Good),
         (_, Some(Some(false))) => ("✗ missed".to_string(), Tone::Bad),
         (_, Some(None)) => ("? undecided".to_string(), Tone::Warn),
-        ("interrupted", None) => ("! cut off".to_string(), Tone::Warn),
-        ("done", None) => ("done".to_string(), Tone::Plain),
-        (other, None) => (other.to_string(), Tone::Plain),
+        (Status::Interrupted, None) => ("! cut off".to_string(), Tone::Warn),
+        (Status::Done, None) => ("done".to_string(), Tone::Plain),
     }
 }
 
 /// The one number that says most about a workload: its name and its text.
 pub fn main_measurement(workload: &WorkloadRecord) -> Option<(String, String)> {
-    let by_name = |name: &str| workload.measurements.iter().find(|m| m.name == name);
-    // An objective in bits per second is judged by goodput, however long the transfer took.
-    let wants_rate = workload.objective.as_ref().is_some_and(|objective| objective.text.trim_end().ends_with("bit/s"));
-    let rate = if wants_rate { by_name("goodput") } else { None };
-    let chosen = rate.or_else(|| MAIN.iter().find_map(|name| by_name(name))).or_else(|| workload.measurements.first());
-    if let Some(measurement) = chosen {
-        return Some((measurement.name.clone(), written(measurement)));
+    // An objective in bits per second is judged by its rate, however long the transfer took.
+    let wants_rate = workload.objective.as_ref().filter(|objective| objective.unit == Unit::BitsPerSecond);
+    let rate = wants_rate.and_then(|objective| workload.measurement(&objective.quantity));
+    let main = || MAIN.iter().find_map(|quantity| workload.measurement(quantity));
+    if let Some(measurement) = rate.or_else(main).or_else(|| workload.measurements.first()) {
+        return Some((measurement.quantity.clone(), written(measurement)));
     }
-    let end = workload.end.filter(|_| workload.status == "done")?;
+    let end = workload.end.filter(|_| workload.status == Status::Done)?;
     Some(("duration".to_string(), quantity::seconds(end - workload.start)))
 }
 
 /// A measurement for people.
 pub fn written(measurement: &Measurement) -> String {
-    quantity::measurement(&measurement.name, &measurement.unit, measurement.value)
+    quantity::measurement(&measurement.unit, measurement.value)
 }
 
 fn row(case: &CaseRecord, workload: &WorkloadRecord) -> Row {
     let (verdict, tone) = workload_verdict(workload);
     let (result_name, result) = main_measurement(workload).unwrap_or_default();
-    let goodput = workload.measurements.iter().find(|m| m.name == "goodput");
+    let goodput = workload.measurement("goodput");
     Row {
         case: case.name.clone(),
         case_valid: case.validity.valid,
         workload: workload_label(case, workload),
         app: workload.app.clone(),
         who: who(workload),
-        direction: workload.direction.clone(),
-        objective: workload.objective.as_ref().map(|objective| objective.text.clone()).unwrap_or_default(),
+        direction: workload.direction.map(|direction| direction.to_string()).unwrap_or_default(),
+        objective: workload.objective.as_ref().map(ToString::to_string).unwrap_or_default(),
         result_name: quantity::name(&result_name),
         result,
         goodput: goodput.map(written).unwrap_or_default(),
@@ -189,10 +192,12 @@ fn row(case: &CaseRecord, workload: &WorkloadRecord) -> Row {
 }
 
 fn who(workload: &WorkloadRecord) -> String {
-    match workload.server.as_str() {
-        "" => workload.client.clone(),
-        server => format!("{} → {server}", workload.client),
-    }
+    let sites = |wanted: fn(&Role) -> bool| {
+        let sites = workload.parties.iter().filter(|party| wanted(&party.role)).map(|party| party.site.as_str());
+        sites.collect::<Vec<_>>().join(", ")
+    };
+    let (servers, others) = (sites(|role| *role == Role::Server), sites(|role| *role != Role::Server));
+    if servers.is_empty() { others } else { format!("{others} → {servers}") }
 }
 
 fn title(record: &Record) -> String {
@@ -239,7 +244,7 @@ fn paragraph(record: &Record) -> String {
     let met = objectives().filter(|objective| objective.met == Some(true)).count();
     let undecided = objectives().filter(|objective| objective.met.is_none()).count();
     let mut sentences = Vec::new();
-    if record.mode == "virtual" {
+    if record.mode == Mode::Virtual {
         sentences.push("Simulated in virtual time.".to_string());
     }
     match (stated, workloads().count()) {
@@ -294,7 +299,7 @@ fn lead(case: &CaseRecord) -> String {
 fn groups(case: &CaseRecord) -> Vec<Vec<&WorkloadRecord>> {
     let mut groups: Vec<Vec<&WorkloadRecord>> = Vec::new();
     for workload in &case.workloads {
-        match groups.iter_mut().find(|group| group[0].name == workload.name) {
+        match groups.iter_mut().find(|group| is_same(group[0], workload)) {
             Some(group) => group.push(workload),
             None => groups.push(vec![workload]),
         }
@@ -306,15 +311,15 @@ fn groups(case: &CaseRecord) -> Vec<Vec<&WorkloadRecord>> {
 /// "MRI image took 26.1 s (objective within 10 s: missed)".
 fn tell(group: &[&WorkloadRecord]) -> String {
     let first = group[0];
-    let name = &first.name;
-    let failed = group.iter().filter(|workload| workload.status == "failed").count();
+    let name = first.label();
+    let failed = group.iter().filter(|workload| workload.status == Status::Failed).count();
     let main = main_measurement(first);
     let what = match (group, &main) {
-        ([one], _) if one.status == "failed" => match &one.error {
+        ([one], _) if one.status == Status::Failed => match &one.error {
             Some(error) => format!("{name} failed ({error})"),
             None => format!("{name} failed"),
         },
-        ([one], None) if one.status == "interrupted" => format!("{name} was cut off"),
+        ([one], None) if one.status == Status::Interrupted => format!("{name} was cut off"),
         ([_], None) => format!("{name} ran"),
         ([_], Some((measure, value))) => format!("{name} {}", verb(measure, value)),
         (_, Some((measure, _))) => told_together(group, measure),
@@ -333,7 +338,7 @@ fn tell(group: &[&WorkloadRecord]) -> String {
             format!("met {met} of {} times", several.len())
         }
     };
-    format!("{what}{failures} (objective {}: {judged})", objective.text)
+    format!("{what}{failures} (objective {objective}: {judged})")
 }
 
 fn verb(measure: &str, value: &str) -> String {
@@ -347,17 +352,14 @@ fn verb(measure: &str, value: &str) -> String {
 
 /// "MRI image took 26.1 s (25.9 s to 27.0 s in 5 repetitions)".
 fn told_together(group: &[&WorkloadRecord], measure: &str) -> String {
-    let found =
-        |w: &WorkloadRecord| w.measurements.iter().find(|m| m.name == measure).map(|m| (m.value, m.unit.clone()));
-    let mut values: Vec<(f64, String)> = group.iter().filter_map(|w| found(w)).collect();
-    values.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let name = &group[0].name;
+    let mut values: Vec<&Measurement> = group.iter().filter_map(|w| w.measurement(measure)).collect();
+    values.sort_by(|a, b| a.value.total_cmp(&b.value));
+    let name = group[0].label();
     let (Some(least), Some(median), Some(most)) = (values.first(), values.get(values.len() / 2), values.last()) else {
         return format!("{name} ran {} times", group.len());
     };
-    let text = |(value, unit): &(f64, String)| quantity::measurement(measure, unit, *value);
-    let spread = format!("{} to {} in {} repetitions", text(least), text(most), values.len());
-    format!("{name} {} in the median, {spread}", verb(measure, &text(median)))
+    let spread = format!("{} to {} in {} repetitions", written(least), written(most), values.len());
+    format!("{name} {} in the median, {spread}", verb(measure, &written(median)))
 }
 
 /// Measurements that say most about a workload, most telling first.

@@ -211,9 +211,11 @@ impl Page {
             self.wrapped(&line, "  ", "    ", Style::Plain);
         }
         for setting in case.settings.iter().filter(|setting| setting.broken) {
-            let seen = setting.seen.as_deref().unwrap_or("nothing");
-            let line =
-                format!("✗ broken setting: {} {} asked {}, seen {seen}", setting.host, setting.name, setting.asked);
+            let seen = setting.observed.map_or("nothing".to_owned(), |observed| observed.to_string());
+            let line = format!(
+                "✗ broken setting: {} {} asked {}, seen {seen}",
+                setting.host, setting.name, setting.configured
+            );
             self.wrapped(&line, "  ", "    ", Style::Tone(Tone::Bad));
         }
         if let Some(late) = &case.lateness {
@@ -239,7 +241,7 @@ impl Page {
         }
         for workload in &case.workloads {
             if let Some(error) = &workload.error {
-                self.wrapped(&format!("{}: {error}", workload.name), "  ", "    ", Style::Tone(Tone::Bad));
+                self.wrapped(&format!("{}: {error}", workload.label()), "  ", "    ", Style::Tone(Tone::Bad));
             }
         }
         for note in &case.notes {
@@ -251,10 +253,9 @@ impl Page {
 fn direction_line(link: &LinkRecord, direction: &DirectionRecord) -> String {
     let c = &direction.counters;
     let mut line = format!(
-        "{} {} → {}: delivered {} ({}), dropped {}, damaged {}, lost {}, overhead {}",
+        "{} {}: delivered {} ({}), dropped {}, damaged {}, lost {}, overhead {}",
         link.name,
-        direction.from,
-        direction.to,
+        direction.label(),
         quantity::counted(c.delivered_packets, "packet"),
         quantity::bytes(c.delivered_bytes as f64),
         quantity::count(c.dropped_packets),

@@ -117,7 +117,10 @@ fn run(text: &str, lives: &[Life], stop: bool) -> (Vec<Told>, f64, Fake) {
     let mut schedule = Schedule::start(&case, 1, false, &mut world).unwrap();
     schedule.drive(&mut world, &AtomicBool::new(stop), &mut |_, _, _| {});
     let ended = schedule.finish(&mut world);
-    let told = ended.workloads.into_iter().map(|w| (format!("{} {}", w.name, w.repeat), w.start, w.status, w.error));
+    let told = ended
+        .workloads
+        .into_iter()
+        .map(|w| (format!("{} {}", w.label(), w.repeat), w.start, w.status.to_string(), w.error));
     let told = told.chain(ended.notes.into_iter().map(|note| (note, 0.0, String::new(), None)));
     (told.collect(), world.now.as_secs_f64(), world)
 }
@@ -202,7 +205,7 @@ fn what_can_neither_go_on_nor_end_is_told() {
     let workloads = schedule.finish(&mut world).workloads;
     assert_eq!(workloads.len(), 2);
     for workload in &workloads {
-        assert_eq!((workload.status.as_str(), workload.error.as_deref()), ("interrupted", Some(STUCK)));
+        assert_eq!((workload.status.name(), workload.error.as_deref()), ("interrupted", Some(STUCK)));
     }
     assert_eq!(workloads[0].objective.as_ref().unwrap().met, Some(false));
     assert_eq!(world.now, Instant { ns: 8_000_000_000 }, "what was still to start has started");

@@ -209,7 +209,7 @@ fn a_transfer_is_not_held_down_by_the_end_of_the_one_before() {
     let record = super::run(&scenario, &super::SimulatedOptions::default(), &AtomicBool::new(false)).unwrap();
     let goodput = |name: &str, of: &str| {
         let workload = record.cases[0].workloads.iter().find(|workload| workload.name == name).unwrap();
-        workload.measurements.iter().find(|measurement| measurement.name == of).unwrap().value
+        workload.measurements.iter().find(|measurement| measurement.quantity == of).unwrap().value
     };
     let (first, next) = (goodput("ttcp", "goodput"), goodput("ftp", "goodput"));
     println!("{first:.0} bit/s, then {next:.0}");

@@ -58,16 +58,16 @@ fn two_runs_leave_the_same_bytes() {
     let record = run_now(TRANSFERS, &SimulatedOptions::default()).unwrap();
     let again = run_now(TRANSFERS, &SimulatedOptions::default()).unwrap();
     assert_eq!(record.to_json().unwrap(), again.to_json().unwrap());
-    assert_eq!((record.mode.as_str(), record.created.as_str()), ("virtual", ""));
-    assert!(record.complete && !record.interrupted && record.machine == Default::default());
+    assert_eq!((record.mode, &record.created), (crate::record::Mode::Virtual, &None));
+    assert!(record.complete && !record.interrupted && record.machine.is_none());
     assert_eq!(record.cases.len(), 2);
     for case in &record.cases {
         assert_eq!(case.seconds, 30.0, "exactly the duration");
         assert!(case.validity.valid && case.lateness.is_none());
         assert!(case.workloads.iter().any(|workload| workload.name == "page"));
-        assert!(case.workloads.iter().any(|w| w.name == "echo" && w.status == "interrupted"));
+        assert!(case.workloads.iter().any(|w| w.name == "echo" && w.status == crate::record::Status::Interrupted));
         let window = case.settings.iter().find(|s| s.host == "pc" && s.name == "receive_window").unwrap();
-        assert_eq!((window.asked.as_str(), &window.kernel), ("8 KiB", &None));
+        assert_eq!((window.configured.as_str(), &window.kernel), ("8 KiB", &None));
         let queue = &case.links[0].directions[0].series[0];
         assert_eq!((queue.points[0].0, queue.points[1].0, queue.points.len()), (0.0, 0.1, 301));
     }

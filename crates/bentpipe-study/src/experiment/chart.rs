@@ -6,6 +6,7 @@ use super::published::{ChartSpec, Check, Selection};
 use crate::sweep::grid::quantity;
 use crate::sweep::statistics::estimate;
 use bentpipe_lab::page::{Chart, Line};
+use bentpipe_lab::record::Unit;
 use bentpipe_lab::report::quantity as write;
 
 /// The charts of an experiment, numbered from `first`.
@@ -20,7 +21,7 @@ fn chart(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec, id: String) -> Opti
     let axis = experiment.axes.iter().find(|axis| axis.axis.name == spec.x)?;
     let x_of = |text: &str| quantity(text).map(|found| found.value);
     let x_unit = axis.values.first().and_then(|value| quantity(value)).map_or("", |found| found.unit);
-    let mut unit = String::new();
+    let mut unit = Unit::Number;
     let mut lines: Vec<Line> = Vec::new();
     for (number, point) in experiment.points.iter().enumerate() {
         let wanted = spec.cases.is_empty() || spec.cases.contains(&point.case);
@@ -93,14 +94,14 @@ fn chart(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec, id: String) -> Opti
         return None;
     }
     let largest = lines.iter().flat_map(|line| &line.y).fold(0.0_f64, |a, y| a.max(y.abs()));
-    let (y_unit, y_factor) = match unit.as_str() {
-        // Times of transfers are told in seconds.
-        "s" if largest >= 1.0 => ("s".to_owned(), 1.0),
+    let (y_unit, y_factor) = match &unit {
+        // Times of transfers are stated in seconds.
+        Unit::Seconds if largest >= 1.0 => ("s".to_owned(), 1.0),
         other => write::axis_unit(other, largest),
     };
     let (x_shown, x_factor) = match x_unit {
         "s" if high >= 1.0 => ("s".to_owned(), 1.0),
-        other => write::axis_unit(other, high),
+        other => write::axis_unit(&Unit::from(other), high),
     };
     for line in &mut lines {
         line.x.iter_mut().for_each(|x| *x = write::round_to_digits(*x * x_factor, 6));

@@ -18,6 +18,7 @@ use super::load::Experiment;
 use super::published::{Check, Claim, Figure, Selection, Trend};
 use crate::sweep::grid::{Quantity, quantity};
 use crate::sweep::statistics::{Estimate, estimate, proportion};
+use bentpipe_lab::record::Unit;
 use bentpipe_lab::report::quantity as write;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -111,7 +112,7 @@ pub struct Known {
     /// Mean, interval, runs.
     pub estimate: Estimate,
     /// Its unit.
-    pub unit: String,
+    pub unit: Unit,
     /// Runs that were made; fewer than these have the figure where transfers failed.
     pub tried: usize,
 }
@@ -120,7 +121,7 @@ pub struct Known {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     /// Their unit.
-    pub unit: String,
+    pub unit: Unit,
     /// By the number of the run, which stands for its seed.
     pub of_runs: BTreeMap<usize, f64>,
     /// Runs that were made.
@@ -191,7 +192,7 @@ impl Lookup<'_> {
             },
             Check::Value { figure, value, text, tolerance, because } => {
                 let known = match self.one(figure) {
-                    Ok(known) if known.unit == value.unit => known,
+                    Ok(known) if known.unit.symbol() == value.unit => known,
                     Ok(known) => return units_differ(text, &known.unit),
                     Err(missing) => return missing.judged(text),
                 };
@@ -208,7 +209,7 @@ impl Lookup<'_> {
                     let verdict = if within { Verdict::Within } else { Verdict::Outside };
                     (verdict, format!("tolerance {}{why}", write::share(*tolerance)))
                 };
-                let ours = self.written(figure, &known);
+                let ours = with_interval(&known);
                 Judged { published: text.clone(), ours, value: Some(known), ratio: Some(ratio), verdict, why }
             }
             Check::Bound { figure, at_least, at_most, because } => {
@@ -251,7 +252,7 @@ impl Lookup<'_> {
         };
         let limits = [at_least, at_most];
         if let Some((_, known)) =
-            series.iter().find(|(_, k)| limits.iter().flatten().any(|(limit, _)| limit.unit != k.unit))
+            series.iter().find(|(_, k)| limits.iter().flatten().any(|(limit, _)| limit.unit != k.unit.symbol()))
         {
             return units_differ(&published, &known.unit);
         }
@@ -301,8 +302,8 @@ impl Lookup<'_> {
         because: Option<&str>,
     ) -> Judged {
         let one = |(at, known): &(String, Known)| match at.is_empty() {
-            true => self.written(figure, known),
-            false => format!("{}: {}", plain(at), self.written(figure, known)),
+            true => with_interval(known),
+            false => format!("{}: {}", plain(at), with_interval(known)),
         };
         let ours = series.iter().map(one).collect::<Vec<_>>().join("; ");
         Judged {
@@ -350,10 +351,11 @@ impl Lookup<'_> {
             None => (of.unit.clone(), of.estimate()),
             Some(over) => {
                 let over = self.samples(over)?;
-                if over.unit != of.unit {
-                    return Err(Missing::Nothing(format!("{} cannot be divided by {}", of.unit, over.unit)));
+                let (ours, divisor) = (of.unit.symbol(), over.unit.symbol());
+                if ours != divisor {
+                    return Err(Missing::Nothing(format!("{ours} cannot be divided by {divisor}")));
                 }
-                ("1".to_owned(), of.divided_by(&over))
+                (Unit::Number, of.divided_by(&over))
             }
         };
         match estimate {
@@ -373,7 +375,7 @@ impl Lookup<'_> {
             return Err(Missing::Nothing(format!("{} points fit; `at` must name one", rest + 1)));
         }
         let key = (of.workload.clone(), of.measurement.clone());
-        let (mut unit, mut samples) = (String::new(), BTreeMap::new());
+        let (mut unit, mut samples) = (Unit::Number, BTreeMap::new());
         for (number, run) in runs.runs.iter().enumerate() {
             match run {
                 Err(why) => return Err(Missing::Nothing(why.clone())),
@@ -408,11 +410,6 @@ impl Lookup<'_> {
         points.filter(|(_, point)| point.case == of.case && point.is_at(&at)).map(|(i, _)| i).collect()
     }
 
-    fn written(&self, figure: &Figure, known: &Known) -> String {
-        let name = if figure.over.is_some() { "" } else { figure.of.measurement.as_str() };
-        with_interval(name, known)
-    }
-
     /// The same figure with a remedy. Of a ratio both parts are with it. Where it knows no difference between the two (the
     /// parts are cases of the published host, or differ on an axis that it does not follow), it is divided by the published
     /// host's divisor, and the text says so.
@@ -433,13 +430,12 @@ impl Lookup<'_> {
             }
         }
         let text = match self.series(&with) {
-            Ok(series) if series.len() == 1 => self.written(&with, &series[0].1),
+            Ok(series) if series.len() == 1 => with_interval(&series[0].1),
             Ok(series) => {
                 let means = series.iter().map(|(_, known)| known.estimate.mean);
                 let (low, high) = means.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
-                let name = if with.over.is_some() { "" } else { with.of.measurement.as_str() };
                 let unit = &series[0].1.unit;
-                format!("{} … {}", write::measurement(name, unit, low), write::measurement(name, unit, high))
+                format!("{} … {}", write::measurement(unit, low), write::measurement(unit, high))
             }
             Err(Missing::Failed(_)) => return "fails".to_owned(),
             Err(Missing::Nothing(_)) => return NOTHING.to_owned(),
@@ -522,13 +518,13 @@ fn what(of: &Selection) -> String {
 /// `1.36 Mbit/s ± 1.5 % (10)`: the mean, half its interval and the runs (`58 of 160`, where the others failed); the mean
 /// alone of a certain figure.
 #[must_use]
-pub fn with_interval(name: &str, known: &Known) -> String {
+pub fn with_interval(known: &Known) -> String {
     let Known { estimate, unit, tried } = known;
-    let mean = write::measurement(name, unit, estimate.mean);
+    let mean = write::measurement(unit, estimate.mean);
     match estimate.half_width {
         Some(half) if half > 0.0 => {
             let relative = write::share(half / estimate.mean.abs());
-            let interval = if estimate.mean == 0.0 { write::measurement(name, unit, half) } else { relative };
+            let interval = if estimate.mean == 0.0 { write::measurement(unit, half) } else { relative };
             let runs = if estimate.n < *tried { format!("{} of {tried}", estimate.n) } else { estimate.n.to_string() };
             format!("{mean} ± {interval} ({runs})")
         }
@@ -536,8 +532,8 @@ pub fn with_interval(name: &str, known: &Known) -> String {
     }
 }
 
-fn units_differ(published: &str, unit: &str) -> Judged {
-    Missing::Nothing(format!("ours is in {unit:?}, which {published} is not")).judged(published)
+fn units_differ(published: &str, unit: &Unit) -> Judged {
+    Missing::Nothing(format!("ours is in {:?}, which {published} is not", unit.symbol())).judged(published)
 }
 
 impl Missing {

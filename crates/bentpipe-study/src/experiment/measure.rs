@@ -22,7 +22,7 @@ use super::over_time::OverTime;
 use crate::predict::{Outcome, Question, predict};
 use bentpipe_apps::Direction;
 use bentpipe_apps::bulk::Amount;
-use bentpipe_lab::record::{CaseRecord, FlowRecord, TcpFlowSamples};
+use bentpipe_lab::record::{CaseRecord, FlowRecord, Status, TcpFlowSamples, Unit};
 use bentpipe_lab::scenario::Case;
 use bentpipe_lab::scenario::workload::{Program, Workload};
 use bentpipe_net::stack::TcpConfig;
@@ -30,7 +30,7 @@ use bentpipe_net::units::DataSize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// (workload, measurement) → (unit, value).
-pub type Measured = BTreeMap<(String, String), (String, f64)>;
+pub type Measured = BTreeMap<(String, String), (Unit, f64)>;
 
 /// Bytes of the timestamps option with its padding (RFC 7323, appendix A).
 const TIMESTAMPS: u64 = 12;
@@ -39,27 +39,27 @@ const TIMESTAMPS: u64 = 12;
 #[must_use]
 pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
     let mut measured = Measured::new();
-    let mut put = |workload: &str, name: &str, unit: &str, value: f64| {
+    let mut put = |workload: &str, name: &str, unit: Unit, value: f64| {
         if value.is_finite() {
-            measured.insert((workload.to_owned(), name.to_owned()), (unit.to_owned(), value));
+            measured.insert((workload.to_owned(), name.to_owned()), (unit, value));
         }
     };
-    let mut sums: BTreeMap<(&str, &str), (&str, f64, f64)> = BTreeMap::new();
+    let mut sums: BTreeMap<(&str, &str), (&Unit, f64, f64)> = BTreeMap::new();
     let mut done: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for workload in &record.workloads {
-        let (name, _) = of_copy(&workload.name);
+        let name = workload.name.as_str();
         let ended = done.entry(name).or_default();
-        (ended.0, ended.1) = (ended.0 + f64::from(u8::from(workload.status == "done")), ended.1 + 1.0);
-        if workload.status != "done" {
+        (ended.0, ended.1) = (ended.0 + f64::from(u8::from(workload.status == Status::Done)), ended.1 + 1.0);
+        if workload.status != Status::Done {
             continue;
         }
         for m in &workload.measurements {
-            let sum = sums.entry((name, &m.name)).or_insert((&m.unit, 0.0, 0.0));
+            let sum = sums.entry((name, &m.quantity)).or_insert((&m.unit, 0.0, 0.0));
             (sum.1, sum.2) = (sum.1 + m.value, sum.2 + 1.0);
         }
     }
     for ((workload, name), (unit, sum, count)) in &sums {
-        put(workload, name, unit, sum / count);
+        put(workload, name, (*unit).clone(), sum / count);
     }
     let of = |workload: &str, name: &str| sums.get(&(workload, name)).map(|(_, sum, count)| sum / count);
     for Workload { name, program, client, .. } in &case.workloads {
@@ -71,75 +71,85 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
             let copies = case.workloads.iter().filter(|other| of_copy(&other.name).0 == name).count() as f64;
             let all = goodput * copies;
             if copies > 1.0 {
-                put(name, "total_goodput", "bit/s", all);
+                put(name, "total_goodput", Unit::BitsPerSecond, all);
             }
             if let [link] = case.links.as_slice() {
                 let to_terminal = matches!(link.sites.first(), Some(hub) if hub != client);
                 let forward = to_terminal == (case_direction(program) == Direction::Download);
                 let direction = if forward { &link.config.forward } else { &link.config.back };
                 let rate = direction.rate.highest().bps as f64 * direction.channels as f64;
-                put(name, "of_link_rate", "1", all / rate);
+                put(name, "of_link_rate", Unit::Number, all / rate);
             }
         }
         if let (Program::Ftp(_), Some(bytes), Some(time), Some(dialogue)) =
             (program, of(name, "bytes"), of(name, "completion_time"), of(name, "control_time"))
         {
             let goodput = bytes * 8.0 / (time - dialogue);
-            put(name, "data_goodput", "bit/s", goodput);
-            put(name, "delivered_goodput", "bit/s", goodput * done.get(name).map_or(0.0, |(done, all)| done / all));
+            put(name, "data_goodput", Unit::BitsPerSecond, goodput);
+            put(
+                name,
+                "delivered_goodput",
+                Unit::BitsPerSecond,
+                goodput * done.get(name).map_or(0.0, |(done, all)| done / all),
+            );
         } else if matches!(program, Program::Ftp(_)) && done.get(name).is_some_and(|(done, _)| *done == 0.0) {
-            put(name, "delivered_goodput", "bit/s", 0.0);
+            put(name, "delivered_goodput", Unit::BitsPerSecond, 0.0);
         }
     }
     for (workload, (done, all)) in done {
-        put(workload, "done", "1", done / all);
+        put(workload, "done", Unit::Number, done / all);
     }
     let sum = |what: fn(&FlowRecord) -> u64| record.flows.iter().map(what).sum::<u64>() as f64;
     let sent = sum(|flow| flow.data_bytes);
     if sent > 0.0 {
-        put("tcp", "retransmitted", "1", sum(|flow| flow.repeated_bytes) / sent);
+        put("tcp", "retransmitted", Unit::Number, sum(|flow| flow.repeated_bytes) / sent);
     }
     let times = record.tcp_samples.iter().filter_map(|samples| full_window_after(samples, &record.flows));
     if let Some(longest) = times.reduce(f64::max) {
-        put("tcp", "full_window_after", "s", longest);
+        put("tcp", "full_window_after", Unit::Seconds, longest);
     }
     if let Some(round_trip) = round_trip(&record.tcp_samples, &record.flows) {
-        put("tcp", "round_trip", "s", round_trip);
+        put("tcp", "round_trip", Unit::Seconds, round_trip);
     }
     for link in &record.links {
         for (direction, side) in link.directions.iter().zip(["forward", "return"]) {
             let place = format!("{} {side}", link.name);
             let counters = &direction.counters;
             let share = |part: u64, all: u64| part as f64 / all.max(1) as f64;
-            put(&place, "dropped", "1", share(counters.dropped_packets, counters.offered_packets));
-            put(&place, "damaged", "1", share(counters.damaged_packets, counters.sent_packets));
-            put(&place, "lost", "1", share(counters.lost_packets, counters.sent_packets + counters.lost_packets));
-            let delivered = direction.series.iter().find(|series| series.name == "delivered_bytes");
+            put(&place, "dropped", Unit::Number, share(counters.dropped_packets, counters.offered_packets));
+            put(&place, "damaged", Unit::Number, share(counters.damaged_packets, counters.sent_packets));
+            put(
+                &place,
+                "lost",
+                Unit::Number,
+                share(counters.lost_packets, counters.sent_packets + counters.lost_packets),
+            );
+            let delivered = direction.series.iter().find(|series| series.quantity == "delivered_bytes");
             // From the first workload that moves data on, and as long as one does.
-            let data = record.workloads.iter().filter(|workload| !workload.direction.is_empty());
+            let data = record.workloads.iter().filter(|workload| workload.direction.is_some());
             let start = data.clone().map(|workload| workload.start).reduce(f64::min).unwrap_or(0.0);
             let end =
                 data.map(|workload| workload.end.unwrap_or(f64::INFINITY)).reduce(f64::max).unwrap_or(f64::INFINITY);
             let points = delivered.map_or(&[][..], |series| &series.points);
             let points: Vec<(f64, f64)> = points.iter().copied().filter(|(at, _)| (start..=end).contains(at)).collect();
             if let Some(over_time) = OverTime::of(&points) {
-                put(&place, "rate_peak", "bit/s", over_time.peak);
-                put(&place, "rate_peak_after", "s", over_time.peak_after);
-                put(&place, "rate_cycles", "1", f64::from(over_time.cycles));
+                put(&place, "rate_peak", Unit::BitsPerSecond, over_time.peak);
+                put(&place, "rate_peak_after", Unit::Seconds, over_time.peak_after);
+                put(&place, "rate_cycles", Unit::Number, f64::from(over_time.cycles));
             }
-            put(&place, "queue_bytes_max", "B", counters.queue_bytes_max as f64);
-            put(&place, "link_bytes", "B", counters.link_bytes as f64);
+            put(&place, "queue_bytes_max", Unit::Bytes, counters.queue_bytes_max as f64);
+            put(&place, "link_bytes", Unit::Bytes, counters.link_bytes as f64);
         }
     }
     for (link, circuit) in record.links.iter().filter_map(|link| Some((link, link.circuit.as_ref()?))) {
         let place = format!("{} circuit", link.name);
-        put(&place, "calls", "1", circuit.calls as f64);
-        put(&place, "channels_most", "1", circuit.channels_most.map_or(f64::NAN, |most| most as f64));
-        put(&place, "on_air", "s", circuit.on_air);
+        put(&place, "calls", Unit::Number, circuit.calls as f64);
+        put(&place, "channels_most", Unit::Number, circuit.channels_most.map_or(f64::NAN, |most| most as f64));
+        put(&place, "on_air", Unit::Seconds, circuit.on_air);
     }
     for workload in case.workloads.iter().filter(|workload| of_copy(&workload.name).1 == 0) {
         if let Some(goodput) = model_goodput(case, workload) {
-            put(&workload.name, "model_goodput", "bit/s", goodput);
+            put(&workload.name, "model_goodput", Unit::BitsPerSecond, goodput);
         }
     }
     measured
@@ -165,8 +175,7 @@ fn case_direction(program: &Program) -> Direction {
 /// When the congestion window first holds what the other side offers, counted from the first sample with data under way.
 fn full_window_after(samples: &TcpFlowSamples, flows: &[FlowRecord]) -> Option<f64> {
     let own = flows.iter().find(|flow| flow.host == samples.host && flow.flow == samples.flow)?;
-    let (from, to) = samples.flow.split_once(" → ")?;
-    let back = format!("{to} → {from}");
+    let back = samples.flow.reversed();
     let peer = flows.iter().find(|flow| flow.host != samples.host && flow.flow == back)?;
     // Only the sender of data has a window to fill.
     if own.data_bytes <= peer.data_bytes || peer.window_max == 0 {
@@ -175,8 +184,8 @@ fn full_window_after(samples: &TcpFlowSamples, flows: &[FlowRecord]) -> Option<f
     let options = if own.timestamps && peer.timestamps { TIMESTAMPS } else { 0 };
     let segment = u64::from(own.mss?.min(peer.mss?)).checked_sub(options).filter(|bytes| *bytes > 0)?;
     let full = (peer.window_max / segment) as f64;
-    let cwnd = samples.series.iter().find(|series| series.name == "cwnd")?;
-    let under_way = samples.series.iter().find(|series| series.name == "unacked")?;
+    let cwnd = samples.series.iter().find(|series| series.quantity == "cwnd")?;
+    let under_way = samples.series.iter().find(|series| series.quantity == "unacked")?;
     let (start, _) = under_way.points.iter().find(|(_, segments)| *segments > 0.0)?;
     cwnd.points.iter().find(|(_, segments)| *segments >= full).map(|(at, _)| at - start)
 }
@@ -185,7 +194,8 @@ fn full_window_after(samples: &TcpFlowSamples, flows: &[FlowRecord]) -> Option<f
 fn round_trip(samples: &[TcpFlowSamples], flows: &[FlowRecord]) -> Option<f64> {
     let most = flows.iter().reduce(|most, flow| if flow.data_bytes > most.data_bytes { flow } else { most })?;
     let own = samples.iter().find(|samples| samples.host == most.host && samples.flow == most.flow)?;
-    let points = |name: &str| own.series.iter().find(|series| series.name == name).map(|series| series.points.iter());
+    let points =
+        |name: &str| own.series.iter().find(|series| series.quantity == name).map(|series| series.points.iter());
     let under_way: BTreeSet<u64> = points("unacked")?.filter(|(_, n)| *n > 0.0).map(|(at, _)| at.to_bits()).collect();
     let mut trips: Vec<f64> =
         points("srtt")?.filter(|(at, _)| under_way.contains(&at.to_bits())).map(|(_, trip)| *trip).collect();

@@ -6,6 +6,7 @@ use super::measure::{Measured, measure};
 use super::published::{Published, Trend};
 use super::table::{Table, markdown};
 use crate::sweep::statistics::{Estimate, estimate};
+use bentpipe_lab::record::Unit;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedOptions};
 use proptest::prelude::*;
@@ -55,9 +56,9 @@ fn judged(check: &str, goodputs: &[&[f64]]) -> Row {
     let measured = |goodput: &f64| {
         let mut all = Measured::new();
         let key = |name: &str| ("file".to_owned(), name.to_owned());
-        all.insert(key("done"), ("1".to_owned(), f64::from(u8::from(*goodput > 0.0))));
+        all.insert(key("done"), (Unit::Number, f64::from(u8::from(*goodput > 0.0))));
         if *goodput > 0.0 {
-            all.insert(key("goodput"), ("bit/s".to_owned(), *goodput));
+            all.insert(key("goodput"), (Unit::BitsPerSecond, *goodput));
         }
         Ok(all)
     };
@@ -238,7 +239,11 @@ fn the_round_trip_is_that_of_the_sender() {
     let record = simulated::run(&scenario, &SimulatedOptions::default(), &AtomicBool::new(false)).unwrap();
     let measured = measure(&scenario.cases[0], &record.cases[0]);
     let (unit, trip) = &measured[&("tcp".to_owned(), "round_trip".to_owned())];
-    assert!(unit == "s" && (0.508..0.508 + 4.0 * 0.007_85 + 1e-3).contains(trip), "{trip} {unit}");
+    assert!(
+        *unit == Unit::Seconds && (0.508..0.508 + 4.0 * 0.007_85 + 1e-3).contains(trip),
+        "{trip} {}",
+        unit.symbol()
+    );
 }
 
 /// What starts in the same instant is certain; what is spread is not, one alone aside.

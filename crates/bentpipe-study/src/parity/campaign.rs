@@ -276,7 +276,7 @@ fn row(entry: &Entry, live: &SampleFile, simulated: &SampleFile, twins: &SampleF
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_lab::record::{CaseRecord, Measurement, Validity, WorkloadRecord};
+    use bentpipe_lab::record::{Better, CaseRecord, Measurement, Status, Unit, WorkloadRecord};
 
     const TEXT: &str = "title = 'x'\n[links.sat]\nkind = 'acts-t1'\nbetween = ['hub', 'pc']\n\
                         [[workloads]]\nname = 'w'\napp = 'bulk'\nclient = 'pc'\nserver = 'hub'\nbytes = '1 kB'\n";
@@ -303,17 +303,19 @@ mod tests {
         // A negative one stands for a scatter of its own, 3 % up or down.
         let scatter = if goodput < 0.0 { 0.03 } else { 0.0 };
         let value = |i: usize| goodput.abs() * (1.0 + scatter * [1.0, -1.0][i % 2] + 0.01 * (scenario.seed % 3) as f64);
-        let workload = |(i, name): (usize, &String)| WorkloadRecord {
-            name: name.clone(),
-            status: "done".to_owned(),
-            measurements: vec![Measurement { name: "goodput".to_owned(), unit: "bit/s".to_owned(), value: value(i) }],
-            ..WorkloadRecord::default()
+        let workload = |(i, name): (usize, &String)| {
+            let mut workload = WorkloadRecord::default();
+            (workload.name, workload.status) = (name.clone(), Status::Done);
+            workload.measurements = vec![Measurement::new("goodput", Unit::BitsPerSecond, Better::Higher, value(i))];
+            workload
         };
         let names = scenario.cases[0].workloads.iter().map(|w| &w.name);
         let workloads = names.enumerate().map(workload).collect();
-        let validity = Validity { valid, reasons: Vec::new() };
-        let case = CaseRecord { workloads, validity, ..CaseRecord::default() };
-        Record { seed: scenario.seed, cases: vec![case], ..Record::default() }
+        let mut case = CaseRecord::default();
+        (case.workloads, case.validity.valid) = (workloads, valid);
+        let mut record = Record::default();
+        (record.seed, record.cases) = (scenario.seed, vec![case]);
+        record
     }
 
     fn outcome(entry: &Entry, options: CampaignOptions, live: f64, late: usize) -> (Row, usize) {
@@ -401,7 +403,7 @@ mod tests {
         let entry = entry(Kind::Exact);
         let scenario = replicate(&entry.file, &entry.text, 1, 1).unwrap();
         let mut failed = record(&scenario, 100.0, true);
-        failed.cases[0].workloads[0].status = "failed".to_owned();
+        failed.cases[0].workloads[0].status = Status::Failed;
         let error = SampleFile::empty(&entry, "live").add(&entry, &failed, 1).unwrap_err();
         assert!(error.contains("failed"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! What was measured, and the file that keeps it: after a change of the simulator the live side need not run again.
 
 use super::index::Entry;
-use bentpipe_lab::record::Record;
+use bentpipe_lab::record::{Record, Status};
 use serde::{Deserialize, Serialize};
 
 /// The `format` of every file of samples.
@@ -122,8 +122,8 @@ impl SampleFile {
         let (samples, unit) = take(entry, record, copies)?;
         self.samples.extend(samples);
         self.unit = unit;
-        self.created.clone_from(&record.created);
-        self.kernel.clone_from(&record.machine.kernel);
+        self.created = record.created.clone().unwrap_or_default();
+        self.kernel = record.machine.as_ref().map(|machine| machine.kernel.clone()).unwrap_or_default();
         Ok(())
     }
 }
@@ -142,13 +142,13 @@ fn take(entry: &Entry, record: &Record, copies: usize) -> Result<(Vec<Sample>, S
                 return Err(format!("workload {name:?} did not run"));
             }
             for workload in found {
-                if workload.status != "done" {
+                if workload.status != Status::Done {
                     let why = workload.error.as_deref().unwrap_or("no reason is known");
-                    return Err(format!("workload {name:?} ended as {:?}: {why}", workload.status));
+                    return Err(format!("workload {name:?} ended as {:?}: {why}", workload.status.name()));
                 }
-                let measured = workload.measurements.iter().find(|m| m.name == entry.measurement);
+                let measured = workload.measurement(&entry.measurement);
                 let measured = measured.ok_or_else(|| format!("workload {name:?} has no {}", entry.measurement))?;
-                unit.clone_from(&measured.unit);
+                measured.unit.symbol().clone_into(&mut unit);
                 values.push(measured.value);
             }
         }

@@ -3,7 +3,8 @@
 
 use super::SweepError;
 use super::plan::{Plan, SeedRule};
-use bentpipe_lab::record::Record;
+use bentpipe_lab::record::v1::{self, CopyNames};
+use bentpipe_lab::record::{Record, Status, Unit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -11,7 +12,8 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "bentpipe-sweep";
-const VERSION: u32 = 1;
+/// Written today. Version 1 had the number of a copy in the workload's name, and `1` for the unit of shares.
+const VERSION: u32 = 2;
 const ASKED: &str = "sweep.json";
 const LOCK: &str = "sweep.lock";
 const JOURNAL: &str = "journal.jsonl";
@@ -64,15 +66,18 @@ pub struct WorkloadLine {
     pub case: String,
     /// Its name.
     pub workload: String,
+    /// Which copy, from 1; absent where there is only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<u32>,
     /// Which repetition, from 1.
     pub repeat: u32,
-    /// `done`, `failed` or `interrupted`.
-    pub status: String,
+    /// How it ended.
+    pub status: Status,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Name, unit and value; no value where it was no finite number.
-    pub measurements: Vec<(String, String, Option<f64>)>,
+    /// Quantity, unit and value; no value where it was no finite number.
+    pub measurements: Vec<(String, Unit, Option<f64>)>,
 }
 
 impl RunLine {
@@ -82,17 +87,32 @@ impl RunLine {
             case.workloads.iter().map(|workload| WorkloadLine {
                 case: case.name.clone(),
                 workload: workload.name.clone(),
+                copy: workload.copy,
                 repeat: workload.repeat,
-                status: workload.status.clone(),
+                status: workload.status,
                 error: workload.error.clone(),
                 measurements: workload
                     .measurements
                     .iter()
-                    .map(|m| (m.name.clone(), m.unit.clone(), m.value.is_finite().then_some(m.value)))
+                    .map(|m| (m.quantity.clone(), m.unit.clone(), m.value.is_finite().then_some(m.value)))
                     .collect(),
             })
         });
         RunLine { point, run, seed, error: None, workloads: workloads.collect() }
+    }
+
+    /// A line of version 1 as it would be written today; another is left as it is.
+    fn upgrade(mut self, names: &CopyNames) -> RunLine {
+        for workload in &mut self.workloads {
+            if workload.copy.is_none() {
+                let (name, copy) = names.split(&workload.workload);
+                (workload.workload, workload.copy) = (name.to_owned(), copy);
+            }
+            for (quantity, unit, _) in &mut workload.measurements {
+                *unit = v1::unit(quantity, unit.symbol());
+            }
+        }
+        self
     }
 
     /// The line of a run that could not be done.
@@ -179,21 +199,24 @@ impl Folder {
             Err(TryLockError::Error(error)) => return Err(fail("lock", error)),
         }
         match read_asked(path)? {
-            Some(there) => check_same(path, asked, &there)?,
+            Some(there) => {
+                check_same(path, asked, &there)?;
+                // Lines of this version follow, which an older reader would misunderstand.
+                if there.version < VERSION {
+                    write_asked(path, asked)?;
+                }
+            }
             None if path.join(JOURNAL).exists() => {
                 return Err(SweepError::Request(format!(
                     "{} holds a {JOURNAL} but no {ASKED} that says what it is of; allowed: another folder",
                     path.display()
                 )));
             }
-            None => {
-                let text = serde_json::to_string_pretty(asked).map_err(|error| fail("write to", error.into()))?;
-                replace(&path.join(ASKED), |file| writeln!(file, "{text}"))?;
-            }
+            None => write_asked(path, asked)?,
         }
         let journal = OpenOptions::new().create(true).read(true).append(true).open(path.join(JOURNAL));
         let journal = journal.map_err(|error| fail("write to", error))?;
-        let (lines, length) = read_journal(path)?;
+        let (lines, length) = read_journal(path, asked)?;
         // A last line without its end is of a run that was killed while it was written.
         let found = journal.metadata().map_err(|error| fail("read", error))?.len();
         if found != length {
@@ -207,7 +230,7 @@ impl Folder {
         let there = read_asked(path)?
             .ok_or_else(|| SweepError::Request(format!("{} holds no sweep (no {ASKED})", path.display())))?;
         check_same(path, asked, &there)?;
-        Ok(read_journal(path)?.0)
+        Ok(read_journal(path, asked)?.0)
     }
 
     /// Where it is.
@@ -287,6 +310,13 @@ fn check_same(path: &Path, asked: &Asked, there: &Asked) -> Result<(), SweepErro
     }
 }
 
+fn write_asked(folder: &Path, asked: &Asked) -> Result<(), SweepError> {
+    let text = serde_json::to_string_pretty(asked);
+    let text =
+        text.map_err(|error| SweepError::folder(format!("cannot write to {}", folder.display()), error.into()))?;
+    replace(&folder.join(ASKED), |file| writeln!(file, "{text}"))
+}
+
 fn read_asked(folder: &Path) -> Result<Option<Asked>, SweepError> {
     let path = folder.join(ASKED);
     let text = match std::fs::read_to_string(&path) {
@@ -299,14 +329,14 @@ fn read_asked(folder: &Path) -> Result<Option<Asked>, SweepError> {
     if head.get("format").and_then(serde_json::Value::as_str) != Some(FORMAT) {
         return Err(not(format!("\"format\" is not {FORMAT:?}")));
     }
-    if head.get("version").and_then(serde_json::Value::as_u64) != Some(u64::from(VERSION)) {
+    if !head.get("version").and_then(serde_json::Value::as_u64).is_some_and(|v| (1..=u64::from(VERSION)).contains(&v)) {
         return Err(not("was written by another version of bentpipe".to_owned()));
     }
     serde_json::from_str(&text).map(Some).map_err(|error| not(format!("is damaged: {error}")))
 }
 
 /// The whole lines of a journal, and their length.
-fn read_journal(folder: &Path) -> Result<(Vec<RunLine>, u64), SweepError> {
+fn read_journal(folder: &Path, asked: &Asked) -> Result<(Vec<RunLine>, u64), SweepError> {
     use io::BufRead;
     let path = folder.join(JOURNAL);
     let fail = |error| SweepError::folder(format!("cannot read {}", path.display()), error);
@@ -317,6 +347,7 @@ fn read_journal(folder: &Path) -> Result<(Vec<RunLine>, u64), SweepError> {
     };
     let mut reader = io::BufReader::new(file);
     reader.seek(SeekFrom::Start(0)).map_err(fail)?;
+    let names = CopyNames::of(&asked.scenario);
     let (mut lines, mut length, mut text) = (Vec::new(), 0, Vec::new());
     loop {
         text.clear();
@@ -325,8 +356,8 @@ fn read_journal(folder: &Path) -> Result<(Vec<RunLine>, u64), SweepError> {
             return Ok((lines, length));
         }
         length += read as u64;
-        match serde_json::from_slice(&text) {
-            Ok(line) => lines.push(line),
+        match serde_json::from_slice::<RunLine>(&text) {
+            Ok(line) => lines.push(line.upgrade(&names)),
             Err(error) => {
                 return Err(SweepError::Request(format!(
                     "{}:{}: is damaged ({error}); delete that line, and its run is done again",

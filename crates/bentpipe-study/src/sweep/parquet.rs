@@ -32,6 +32,7 @@ struct Column {
 
 enum Values {
     Count(Vec<i32>),
+    Copy(Vec<Option<i32>>),
     Seed(Vec<i64>),
     Number(Vec<Option<f64>>),
     Text(Vec<Option<ByteArray>>),
@@ -53,6 +54,7 @@ pub fn write(path: &Path, plan: &Plan, outcome: &Outcome) -> Result<(), SweepErr
     replace(path, |file| {
         let mut writer = SerializedFileWriter::new(io::BufWriter::new(file), schema, properties).map_err(to_io)?;
         let mut texts = Texts::default();
+        let mut units = BTreeMap::new();
         for (point, run, result) in outcome.results.all() {
             if run >= outcome.targets[point as usize] {
                 continue;
@@ -70,12 +72,13 @@ pub fn write(path: &Path, plan: &Plan, outcome: &Outcome) -> Result<(), SweepErr
                 let name = |id: NameId| outcome.results.name(id);
                 let figure = Figure {
                     case: name(row.case),
-                    workload: name(row.workload),
+                    workload: name(row.workload.name),
+                    copy: row.workload.copy,
                     repeat: row.repeat,
                     measurement: row.measurement.map_or("", name),
-                    unit: name(row.unit),
+                    unit: units.entry(row.unit).or_insert_with(|| outcome.results.unit(row.unit)).symbol(),
                     value: row.value,
-                    status: name(row.status),
+                    status: row.status.name(),
                     error: row.error.map_or("", name),
                 };
                 table.push(plan, &mut texts, point, result.seed, &figure);
@@ -95,6 +98,7 @@ pub fn write(path: &Path, plan: &Plan, outcome: &Outcome) -> Result<(), SweepErr
 struct Figure<'a> {
     case: &'a str,
     workload: &'a str,
+    copy: Option<u32>,
     repeat: u32,
     measurement: &'a str,
     unit: &'a str,
@@ -157,7 +161,9 @@ impl Table {
             }
             numbers.push(quantities.map(|all| all.iter().map(|quantity| quantity.value).collect()));
         }
-        columns.extend([text("case", true), text("workload", true), count("repeat")]);
+        columns.extend([text("case", true), text("workload", true)]);
+        columns.push(Column { name: "copy".into(), unit: None, optional: true, values: Values::Copy(Vec::new()) });
+        columns.push(count("repeat"));
         columns.push(Column { name: "seed".into(), unit: None, optional: false, values: Values::Seed(Vec::new()) });
         columns.extend([text("measurement", true), text("unit", true)]);
         columns.push(Column { name: "value".into(), unit: None, optional: true, values: Values::Number(Vec::new()) });
@@ -182,6 +188,7 @@ impl Table {
         let mut columns = self.columns.iter_mut().map(|column| &mut column.values);
         let mut put = |cell: Cell<'_>| match (columns.next(), cell) {
             (Some(Values::Count(all)), Cell::Count(count)) => all.push(i32::try_from(count).unwrap_or(i32::MAX)),
+            (Some(Values::Copy(all)), Cell::Copy(copy)) => all.push(copy.and_then(|copy| i32::try_from(copy).ok())),
             // The bits of an unsigned number, which the column's type says.
             (Some(Values::Seed(all)), Cell::Seed(seed)) => all.push(seed.cast_signed()),
             (Some(Values::Number(all)), Cell::Number(number)) => all.push(number),
@@ -198,6 +205,7 @@ impl Table {
         }
         put(Cell::Text(figure.case));
         put(Cell::Text(figure.workload));
+        put(Cell::Copy(figure.copy));
         put(Cell::Count(figure.repeat));
         put(Cell::Seed(seed));
         put(Cell::Text(figure.measurement));
@@ -222,6 +230,7 @@ impl Table {
 
 enum Cell<'a> {
     Count(u32),
+    Copy(Option<u32>),
     Seed(u64),
     Number(Option<f64>),
     Text(&'a str),
@@ -230,7 +239,7 @@ enum Cell<'a> {
 impl Column {
     fn field(&self) -> Result<Type, ParquetError> {
         let physical = match self.values {
-            Values::Count(_) => Physical::INT32,
+            Values::Count(_) | Values::Copy(_) => Physical::INT32,
             Values::Seed(_) => Physical::INT64,
             Values::Number(_) => Physical::DOUBLE,
             Values::Text(_) => Physical::BYTE_ARRAY,
@@ -238,7 +247,7 @@ impl Column {
         let logical = match self.values {
             Values::Text(_) => Some(LogicalType::String),
             Values::Seed(_) => Some(LogicalType::integer(64, false)),
-            Values::Count(_) | Values::Number(_) => None,
+            Values::Count(_) | Values::Copy(_) | Values::Number(_) => None,
         };
         Type::primitive_type_builder(&self.name, physical)
             .with_repetition(if self.optional { Repetition::OPTIONAL } else { Repetition::REQUIRED })
@@ -250,6 +259,7 @@ impl Column {
     fn flush<W: io::Write + Send>(&mut self, group: &mut SerializedRowGroupWriter<'_, W>) -> Result<(), ParquetError> {
         match &mut self.values {
             Values::Count(all) => put_column::<Int32Type, W>(group, &std::mem::take(all), None),
+            Values::Copy(all) => put_optional::<Int32Type, W>(group, std::mem::take(all), self.optional),
             Values::Seed(all) => put_column::<Int64Type, W>(group, &std::mem::take(all), None),
             Values::Number(all) => put_optional::<DoubleType, W>(group, std::mem::take(all), self.optional),
             Values::Text(all) => put_optional::<ByteArrayType, W>(group, std::mem::take(all), self.optional),

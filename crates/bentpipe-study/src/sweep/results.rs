@@ -1,6 +1,7 @@
 //! What the runs of a sweep measured, small enough for a million runs.
 
 use super::journal::RunLine;
+use bentpipe_lab::record::{Status, Unit};
 use std::collections::BTreeMap;
 
 /// Every run's figures.
@@ -27,19 +28,28 @@ pub struct Row {
     /// The case.
     pub case: NameId,
     /// The workload.
-    pub workload: NameId,
+    pub workload: WorkloadKey,
     /// Which repetition.
     pub repeat: u32,
-    /// `done`, `failed` or `interrupted`.
-    pub status: NameId,
+    /// How the workload ended.
+    pub status: Status,
     /// Why the workload failed.
     pub error: Option<NameId>,
     /// What was measured; none if the workload measured nothing at all.
     pub measurement: Option<NameId>,
-    /// The unit.
+    /// The unit: see [`Results::unit`].
     pub unit: NameId,
     /// The value; none if it was no finite number.
     pub value: Option<f64>,
+}
+
+/// A workload, or one of its copies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct WorkloadKey {
+    /// Its name.
+    pub name: NameId,
+    /// Which copy, from 1; `None`: it is the only one.
+    pub copy: Option<u32>,
 }
 
 /// A name, by number.
@@ -72,9 +82,9 @@ impl Results {
         for workload in &line.workloads {
             let row = Row {
                 case: names.id(&workload.case),
-                workload: names.id(&workload.workload),
+                workload: WorkloadKey { name: names.id(&workload.workload), copy: workload.copy },
                 repeat: workload.repeat,
-                status: names.id(&workload.status),
+                status: workload.status,
                 error: workload.error.as_deref().map(|error| names.id(error)),
                 measurement: None,
                 unit: names.id(""),
@@ -84,7 +94,7 @@ impl Results {
                 rows.push(row);
             }
             for (name, unit, value) in &workload.measurements {
-                rows.push(Row { measurement: Some(names.id(name)), unit: names.id(unit), value: *value, ..row });
+                rows.push(Row { measurement: Some(names.id(name)), unit: names.id(unit.name()), value: *value, ..row });
             }
         }
         let run = Run { seed: line.seed, error: line.error.clone(), rows: rows.into() };
@@ -94,6 +104,11 @@ impl Results {
     /// A name's text.
     pub fn name(&self, id: NameId) -> &str {
         self.names.texts.get(id.0 as usize).map_or("", String::as_str)
+    }
+
+    /// The unit of this name.
+    pub fn unit(&self, id: NameId) -> Unit {
+        Unit::from(self.name(id))
     }
 
     /// The number of a name, if it occurs.
@@ -118,12 +133,11 @@ impl Results {
 
     /// The samples of each (case, workload, measurement) in the first `count` runs of a point, with the unit. A run
     /// gives one sample, the mean over its repetitions; what a failed workload measured is left out.
-    pub fn samples(&self, point: u32, count: u32) -> BTreeMap<(NameId, NameId, NameId), (NameId, Vec<f64>)> {
-        let failed = self.id("failed");
+    pub fn samples(&self, point: u32, count: u32) -> BTreeMap<(NameId, WorkloadKey, NameId), (NameId, Vec<f64>)> {
         let mut all: BTreeMap<_, (NameId, Vec<f64>)> = BTreeMap::new();
         for (_, run) in self.runs_of(point, count) {
             let mut sums: BTreeMap<_, (NameId, f64, f64)> = BTreeMap::new();
-            for row in run.rows.iter().filter(|row| Some(row.status) != failed) {
+            for row in run.rows.iter().filter(|row| row.status != Status::Failed) {
                 if let (Some(measurement), Some(value)) = (row.measurement, row.value) {
                     let sum = sums.entry((row.case, row.workload, measurement)).or_insert((row.unit, 0.0, 0.0));
                     (sum.1, sum.2) = (sum.1 + value, sum.2 + 1.0);

@@ -3,8 +3,9 @@
 use super::engine::Outcome;
 use super::grid::Quantity;
 use super::plan::Plan;
-use super::results::NameId;
+use super::results::{NameId, WorkloadKey};
 use super::statistics::{Estimate, estimate};
+use bentpipe_lab::record::{self, Status, Unit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,10 +43,14 @@ pub struct SummaryRow {
     pub case: String,
     /// The workload.
     pub workload: String,
+    /// Which of its copies, from 1; absent where it has only one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<u32>,
     /// What was measured; empty for a workload that never measured anything.
     pub measurement: String,
-    /// The unit of the figures.
-    pub unit: String,
+    /// Its unit; absent where nothing was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<Unit>,
     /// Runs that measured it.
     pub n: usize,
     /// Their mean.
@@ -60,6 +65,13 @@ pub struct SummaryRow {
     pub failed: usize,
     /// Runs of this point that could not be done.
     pub errors: usize,
+}
+
+impl SummaryRow {
+    /// The workload for people: `web (2)`.
+    pub fn label(&self) -> String {
+        record::label(&self.workload, self.copy)
+    }
 }
 
 /// One value of one varied key.
@@ -79,14 +91,13 @@ pub struct VariedValue {
 pub fn summarise(plan: &Plan, outcome: &Outcome) -> Summary {
     let results = &outcome.results;
     let quantities: Vec<Option<Vec<Quantity>>> = plan.varies.iter().map(|vary| vary.quantities()).collect();
-    let failed_id = results.id("failed");
     let shapes = shapes(outcome);
     let mut rows = Vec::new();
     for (number, point) in plan.points.iter().enumerate() {
         let number = number as u32;
         let count = outcome.targets[number as usize];
         let samples = results.samples(number, count);
-        let mut failed: BTreeMap<(NameId, NameId), usize> = BTreeMap::new();
+        let mut failed: BTreeMap<(NameId, WorkloadKey), usize> = BTreeMap::new();
         let (mut errors, mut done) = (0, 0);
         for (_, run) in results.runs_of(number, count) {
             errors += usize::from(run.error.is_some());
@@ -94,7 +105,7 @@ pub fn summarise(plan: &Plan, outcome: &Outcome) -> Summary {
             let times: BTreeSet<_> = run
                 .rows
                 .iter()
-                .filter(|row| Some(row.status) == failed_id)
+                .filter(|row| row.status == Status::Failed)
                 .map(|row| (row.case, row.workload, row.repeat))
                 .collect();
             for (case, workload, _) in times {
@@ -117,9 +128,10 @@ pub fn summarise(plan: &Plan, outcome: &Outcome) -> Summary {
                 point: number,
                 values: values.clone(),
                 case: results.name(*case).to_owned(),
-                workload: results.name(*workload).to_owned(),
+                workload: results.name(workload.name).to_owned(),
+                copy: workload.copy,
                 measurement: measurement.map_or(String::new(), |id| results.name(id).to_owned()),
-                unit: unit.map_or(String::new(), |id| results.name(id).to_owned()),
+                unit: unit.map(|id| results.unit(id)),
                 n: known.map_or(0, |known| known.n),
                 mean: known.map(|known| known.mean),
                 half_width: known.and_then(|known: Estimate| known.half_width),
@@ -132,7 +144,7 @@ pub fn summarise(plan: &Plan, outcome: &Outcome) -> Summary {
     }
     Summary {
         format: "bentpipe-sweep-summary".to_owned(),
-        version: 1,
+        version: 2,
         title: plan.title.clone(),
         complete: outcome.complete,
         runs: outcome.done,
@@ -146,15 +158,15 @@ pub fn summarise(plan: &Plan, outcome: &Outcome) -> Summary {
 /// One thing that is measured in the sweep.
 struct Shape {
     case: NameId,
-    workload: NameId,
+    workload: WorkloadKey,
     measurement: Option<NameId>,
     unit: Option<NameId>,
 }
 
 /// All of them, workloads and measurements in the order of their first appearance.
 fn shapes(outcome: &Outcome) -> Vec<Shape> {
-    let mut workloads: Vec<(NameId, NameId)> = Vec::new();
-    let mut measurements: BTreeMap<(NameId, NameId), Vec<(NameId, NameId)>> = BTreeMap::new();
+    let mut workloads: Vec<(NameId, WorkloadKey)> = Vec::new();
+    let mut measurements: BTreeMap<(NameId, WorkloadKey), Vec<(NameId, NameId)>> = BTreeMap::new();
     for (_, _, run) in outcome.results.all().filter(|(point, run, _)| *run < outcome.targets[*point as usize]) {
         for row in &run.rows {
             let workload = (row.case, row.workload);
@@ -194,7 +206,7 @@ impl Summary {
             head.extend(value.value.map(|_| field(&format!("{key}.text"))));
         }
         head.push(
-            "case,workload,measurement,unit,confidence,n,mean,half_width,minimum,maximum,failed,errors".to_owned(),
+            "case,workload,copy,measurement,unit,confidence,n,mean,half_width,minimum,maximum,failed,errors".to_owned(),
         );
         let mut lines = vec![head.join(",")];
         let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
@@ -204,7 +216,9 @@ impl Summary {
                 line.extend(value.value.map(|value| value.to_string()));
                 line.push(field(&value.text));
             }
-            line.extend([&row.case, &row.workload, &row.measurement, &row.unit].map(|text| field(text)));
+            line.extend([&row.case, &row.workload].map(|text| field(text)));
+            line.push(row.copy.map_or(String::new(), |copy| copy.to_string()));
+            line.extend([row.measurement.as_str(), row.unit.as_ref().map_or("", Unit::symbol)].map(field));
             line.extend([self.confidence.to_string(), row.n.to_string()]);
             line.extend([row.mean, row.half_width, row.minimum, row.maximum].map(number));
             line.extend([row.failed.to_string(), row.errors.to_string()]);

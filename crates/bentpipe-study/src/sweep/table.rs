@@ -13,7 +13,8 @@ pub fn render(summary: &Summary) -> String {
     let mut blocks: Vec<Vec<&SummaryRow>> = Vec::new();
     for row in &summary.rows {
         let same = |other: &SummaryRow| {
-            (&other.case, &other.workload, &other.measurement) == (&row.case, &row.workload, &row.measurement)
+            (&other.case, &other.workload, other.copy, &other.measurement)
+                == (&row.case, &row.workload, row.copy, &row.measurement)
         };
         match blocks.iter_mut().find(|block| same(block[0])) {
             Some(block) => block.push(row),
@@ -39,12 +40,12 @@ pub fn render(summary: &Summary) -> String {
 
 fn render_block(summary: &Summary, rows: &[&SummaryRow], cases: bool) -> String {
     let first = rows[0];
-    let place = if cases { format!("{}, {}", first.case, first.workload) } else { first.workload.clone() };
-    if first.measurement.is_empty() {
+    let place = if cases { format!("{}, {}", first.case, first.label()) } else { first.label() };
+    let Some(unit) = &first.unit else {
         let failed: usize = rows.iter().map(|row| row.failed).sum();
         return format!("\n{place}: measured nothing; failed {failed} times\n");
-    }
-    let write = |value: f64| quantity::measurement(&first.measurement, &first.unit, value);
+    };
+    let write = |value: f64| quantity::measurement(unit, value);
     let name = quantity::name(&first.measurement);
     // What no setting moves needs no table.
     let known: Vec<&&SummaryRow> = rows.iter().filter(|row| row.n > 0).collect();

@@ -5,7 +5,7 @@ use super::summary::{Summary, summarise};
 use super::*;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::Field;
-use bentpipe_lab::record::{CaseRecord, Measurement, Record, WorkloadRecord};
+use bentpipe_lab::record::{Better, CaseRecord, Measurement, Record, Status, Unit, WorkloadRecord};
 use bentpipe_lab::scenario::Scenario;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,21 +59,19 @@ fn fake(scenario: &Scenario, _: &AtomicBool) -> Result<Record, String> {
     let ratio = noise(scenario);
     let failed = ratio > 5e-5 && scenario.seed.is_multiple_of(2);
     let goodput = 1e6 * (1.0 + (random - 0.5) * (ratio * 1e5).min(1.0));
-    let measurement = |name: &str, unit: &str, value| Measurement { name: name.into(), unit: unit.into(), value };
-    let mut measurements = vec![measurement("bytes", "B", 100_000.0)];
+    let mut workload = WorkloadRecord::default();
+    (workload.name, workload.repeat) = ("transfer".into(), 1);
+    workload.status = if failed { Status::Failed } else { Status::Done };
+    workload.error = failed.then(|| "timed out".to_owned());
+    workload.measurements.push(Measurement::new("bytes", Unit::Bytes, Better::Neither, 100_000.0));
     if !failed {
-        measurements.push(measurement("goodput", "bit/s", goodput));
+        workload.measurements.push(Measurement::new("goodput", Unit::BitsPerSecond, Better::Higher, goodput));
     }
-    let workload = WorkloadRecord {
-        name: "transfer".into(),
-        repeat: 1,
-        status: if failed { "failed" } else { "done" }.into(),
-        error: failed.then(|| "timed out".to_owned()),
-        measurements,
-        ..WorkloadRecord::default()
-    };
-    let case = CaseRecord { name: scenario.cases[0].name.clone(), workloads: vec![workload], ..CaseRecord::default() };
-    Ok(Record { complete: true, seed: scenario.seed, cases: vec![case], ..Record::default() })
+    let mut case = CaseRecord::default();
+    (case.name, case.workloads) = (scenario.cases[0].name.clone(), vec![workload]);
+    let mut record = Record::default();
+    (record.complete, record.seed, record.cases) = (true, scenario.seed, vec![case]);
+    Ok(record)
 }
 
 fn options(out: &Path) -> SweepOptions {
@@ -318,6 +316,7 @@ fn the_parquet_file_reads_back_with_units() {
         ("hosts.hub.tcp.sack", Field::Str("true".into())),
         ("case", Field::Str("sweep test".into())),
         ("workload", Field::Str("transfer".into())),
+        ("copy", Field::Null),
         ("repeat", Field::Int(1)),
         ("seed", Field::ULong(7)),
         ("measurement", Field::Str("goodput".into())),
@@ -354,7 +353,7 @@ fn the_summary_reads_well() {
     assert_eq!(summary.measurements(), ["bytes", "goodput"]);
     assert!(summary.measured("goodput") && !summary.measured("goodputt"));
     let csv = summary.to_csv();
-    assert!(csv.starts_with("point,links.sat.noise.ratio,links.sat.noise.ratio.text,case,workload,"), "{csv}");
+    assert!(csv.starts_with("point,links.sat.noise.ratio,links.sat.noise.ratio.text,case,workload,copy,"), "{csv}");
     assert!(csv.contains("\n1,0.000001,1e-6,sweep test,transfer,bytes,B,99,4,100000,0,100000,100000,0,0\n"), "{csv}");
     let json: serde_json::Value = serde_json::from_str(&summary.to_json().unwrap()).unwrap();
     assert_eq!(json["rows"][1]["values"][0]["value"], 1e-9);

@@ -156,7 +156,7 @@ impl Tuning {
 }
 
 fn completion(workload: &WorkloadRecord) -> Option<f64> {
-    workload.measurements.iter().find(|m| m.name == "completion_time").map(|m| m.value)
+    workload.measurement("completion_time").map(|m| m.value)
 }
 
 fn check_commands(case: &CaseRecord) -> Result<(), VerifyError> {

@@ -157,7 +157,7 @@ fn channels_are_called_up_live_as_in_virtual_time() {
             let case = &record["cases"][0];
             let of = |name: &str| {
                 let measurements = case["workloads"][0]["measurements"].as_array().unwrap();
-                measurements.iter().find(|m| m["name"] == name).and_then(|m| m["value"].as_f64()).unwrap()
+                measurements.iter().find(|m| m["quantity"] == name).and_then(|m| m["value"].as_f64()).unwrap()
             };
             assert_eq!((of("bytes"), of("wrong_bytes")), (250_000.0, 0.0), "text, verified byte by byte");
             (case["links"][0]["circuit"].clone(), of("completion_time"))
@@ -166,9 +166,16 @@ fn channels_are_called_up_live_as_in_virtual_time() {
         let (live, live_time) = circuit(&[]);
         for circuit in [&simulated, &live] {
             assert_eq!((&circuit["calls"], &circuit["channels_most"]), (&2.into(), &2.into()), "{circuit}");
-            let changes: Vec<&str> =
-                circuit["changes"].as_array().unwrap().iter().filter_map(|c| c[1].as_str()).collect();
-            let expected = ["setting up: call", "up", "setting up: call, channel 2", "2 channels up"];
+            let changes = circuit["changes"].as_array().unwrap().iter();
+            let changes: Vec<_> =
+                changes.map(|c| (c["state"].as_str().unwrap(), &c["channel"], &c["channels"])).collect();
+            let (none, two) = (serde_json::Value::Null, 2.into());
+            let expected = [
+                ("setting_up", &none, &none),
+                ("up", &none, &none),
+                ("setting_up", &two, &none),
+                ("channels_up", &none, &two),
+            ];
             assert_eq!(changes[..4], expected, "{circuit}");
         }
         // 250 kB take 5 s over both channels and 1 s for the first call; the second comes after the first look.

@@ -28,7 +28,7 @@ fn a_comparison_shows_both_runs_side_by_side() {
     assert_eq!(array(&recorded.json["cases"]).len(), 2);
     assert!(recorded.valid());
     let [without, with] = [0, 1].map(|case| {
-        assert_eq!(&recorded.case(case)["compared"], title);
+        assert_eq!(&recorded.case(case)["compared"]["case"], title);
         let get = recorded.workload(case, "download");
         assert_eq!((measured(get, "bytes"), measured(get, "wrong_bytes")), (20e6, 0.0));
         measured(get, "goodput")

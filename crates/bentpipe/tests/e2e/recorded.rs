@@ -63,7 +63,7 @@ pub fn array(value: &Value) -> &Vec<Value> {
 #[track_caller]
 pub fn measured(workload: &Value, name: &str) -> f64 {
     let all = array(&workload["measurements"]);
-    let found = all.iter().find(|m| m["name"] == name).and_then(|m| m["value"].as_f64());
+    let found = all.iter().find(|m| m["quantity"] == name).and_then(|m| m["value"].as_f64());
     found.unwrap_or_else(|| panic!("no {name}: {workload:#}"))
 }
 

@@ -98,7 +98,7 @@ fn every_workload_is_recorded() {
 fn check_head(recorded: &Recorded, privileged: bool) {
     let json = &recorded.json;
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    assert_eq!((&json["format"], &json["version"]), (&"bentpipe-record".into(), &1.into()));
+    assert_eq!((&json["format"], &json["version"]), (&"bentpipe-record".into(), &2.into()));
     assert_eq!((&json["seed"], &json["mode"]), (&5.into(), &"live".into()));
     assert!(json["machine"]["kernel"].as_str().unwrap().contains(kernel.trim()));
     assert_eq!(json["machine"]["privileged"], privileged);
@@ -139,12 +139,12 @@ fn check_case(recorded: &Recorded, case: usize, one_way: f64, window: u64) {
     assert_eq!((&echo["status"], &echo["objective"]["met"]), (&"done".into(), &true.into()), "{echo:#}");
     assert!(measured(echo, "rtt_min") >= 2.0 * one_way, "{}", measured(echo, "rtt_min"));
     let setting = recorded.setting(case, "clinic", "receive_window");
-    assert_eq!(setting["seen"], format!("at most {window} B advertised"), "{setting}");
+    assert_eq!(setting["observed"], serde_json::json!({ "kind": "window", "bytes": window }), "{setting}");
     for name in ["sack", "timestamps", "window_scaling"] {
         let setting = recorded.setting(case, "clinic", name);
-        let asked = setting["asked"] == "true";
-        assert!(setting["kernel"].as_str().unwrap().ends_with(if asked { "= 1" } else { "= 0" }), "{setting}");
-        assert!(setting["broken"] == false && setting["seen"].is_string(), "{setting}");
+        let on = setting["configured"] == "true";
+        assert!(setting["kernel"].as_str().unwrap().ends_with(if on { "= 1" } else { "= 0" }), "{setting}");
+        assert!(setting["broken"] == false && setting["observed"]["kind"] == "offered", "{setting}");
     }
     for counters in recorded.counters(case, "sat") {
         assert_eq!(count(counters, "dropped_packets"), 0, "{counters}");

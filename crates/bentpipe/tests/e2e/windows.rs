@@ -73,12 +73,12 @@ fn check(user: User, pair: &Pair, recorded: &Recorded, packets: &[Seen]) {
     let window = pair.limit / pair.segment * pair.segment;
     // A SYN's window, the first advertised, is told before timestamps are agreed.
     let advertised = pair.limit / MSS * MSS;
-    let (host, setting, seen) = match pair.hub.contains("send_buffer") {
-        true => (format!("hub-{name}"), "send_buffer", format!("at most {window} B in flight")),
-        false => (format!("pc-{name}"), "receive_window", format!("at most {advertised} B advertised")),
+    let (host, setting, observed) = match pair.hub.contains("send_buffer") {
+        true => (format!("hub-{name}"), "send_buffer", json!({ "kind": "in_flight", "bytes": window })),
+        false => (format!("pc-{name}"), "receive_window", json!({ "kind": "window", "bytes": advertised })),
     };
     let setting = recorded.setting(0, &host, setting);
-    assert_eq!((&setting["seen"], &setting["broken"]), (&seen.into(), &false.into()), "{what}");
+    assert_eq!((&setting["observed"], &setting["broken"]), (&observed, &false.into()), "{what}");
     // Whole windows between two arrivals of the same place in the window, well after slow start.
     let from_hub = |p: &&Seen| p.interface == format!("pc-{name}/{name}") && !p.outbound && p.tcp_data > Some(0);
     let arrivals: Vec<&Seen> = packets.iter().filter(from_hub).collect();
@@ -116,8 +116,8 @@ fn initial_windows_on_the_wire() {
         let packets = capture::read(&std::fs::read(place.at("out/1-first.pcapng")).unwrap());
         for n in windows {
             let setting = recorded.setting(0, &format!("hub{n}"), "initial_window");
-            let seen = format!("at most {n} segments at first");
-            assert_eq!((&setting["seen"], &setting["broken"]), (&seen.into(), &false.into()), "{user:?}");
+            let observed = json!({ "kind": "initial_burst", "segments": n });
+            assert_eq!((&setting["observed"], &setting["broken"]), (&observed, &false.into()), "{user:?}");
             assert_eq!(setting["kernel"], format!("route initcwnd {n}"));
             let mut leaving =
                 packets.iter().filter(|p| p.interface == format!("hub{n}/l{n}") && p.outbound && p.tcp_data > Some(0));
