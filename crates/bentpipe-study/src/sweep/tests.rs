@@ -370,3 +370,28 @@ fn the_summary_reads_well() {
     assert_eq!((row.n, row.mean), (4, Some(mean)));
     assert!((row.half_width.unwrap() / (5.841 * (variance / 4.0).sqrt()) - 1.0).abs() < 1e-4);
 }
+
+/// A folder that bentpipe 0.1.0 left: copies in names, shares and counts with the same unit.
+#[test]
+fn a_journal_of_version_1_is_read_and_continued() {
+    let scratch = Scratch::new("version-1");
+    let text = include_str!("version-1/sweep.json");
+    std::fs::write(scratch.at("sweep.json"), text).unwrap();
+    std::fs::write(scratch.at("journal.jsonl"), include_str!("version-1/journal.jsonl")).unwrap();
+    let asked = Asked { version: 2, ..serde_json::from_str(text).unwrap() };
+    for _ in 0..2 {
+        let (mut folder, lines) = Folder::open(&scratch.0, &asked).unwrap();
+        assert!(std::fs::read_to_string(scratch.at("sweep.json")).unwrap().contains("\"version\": 2"));
+        let first: Vec<_> = lines[0].workloads.iter().map(|w| (w.workload.as_str(), w.copy, w.repeat)).collect();
+        let copies = [("file", Some(1), 1), ("file", Some(2), 1)];
+        assert_eq!(first, [&copies[..], &[("echo (2)", None, 1), ("echo (2)", None, 2), ("mail", None, 1)]].concat());
+        let echo = &lines[0].workloads[2];
+        let unit = |name: &str| echo.measurements.iter().find(|(quantity, ..)| quantity == name).unwrap().1.clone();
+        assert_eq!((unit("loss"), unit("sent"), echo.status), (Unit::Share, Unit::Number, Status::Done));
+        // Lines of this version behind those of the other.
+        folder.append(&lines[0]).unwrap();
+        let mut results = super::results::Results::default();
+        lines.iter().for_each(|line| results.insert(line));
+        assert_eq!((results.all().count(), lines[lines.len() - 1].workloads.len()), (4, 5));
+    }
+}

@@ -148,11 +148,15 @@ impl Tuning {
         if !case.validity.valid {
             into.invalid.extend(case.validity.reasons.iter().cloned());
         }
-        let transfers = case.workloads.iter().filter(|workload| workload.name.starts_with(TRANSFER));
-        let took = transfers.map(completion).reduce(|a, b| a.zip(b).map(|(a, b)| f64::max(a, b))).flatten();
+        let took = transfers(case).map(completion).reduce(|a, b| a.zip(b).map(|(a, b)| f64::max(a, b))).flatten();
         into.seconds.push(took);
         Ok(())
     }
+}
+
+/// What is measured: everything but the commands that set the hosts up.
+fn transfers(case: &CaseRecord) -> impl Iterator<Item = &WorkloadRecord> {
+    case.workloads.iter().filter(|workload| workload.command.is_none())
 }
 
 fn completion(workload: &WorkloadRecord) -> Option<f64> {
@@ -160,8 +164,7 @@ fn completion(workload: &WorkloadRecord) -> Option<f64> {
 }
 
 fn check_commands(case: &CaseRecord) -> Result<(), VerifyError> {
-    let first =
-        case.workloads.iter().filter(|w| w.name.starts_with(TRANSFER)).map(|w| w.start).fold(f64::MAX, f64::min);
+    let first = transfers(case).map(|workload| workload.start).fold(f64::MAX, f64::min);
     for side in Side::BOTH {
         let Some(workload) = case.workloads.iter().find(|workload| workload.name == side.name()) else { continue };
         if let Some(command) = &workload.command
