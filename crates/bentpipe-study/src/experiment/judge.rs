@@ -221,7 +221,7 @@ impl Lookup<'_> {
                     Err(missing) => return missing.judged(trend.text()),
                 };
                 let decided = trend.decided(&estimates(&series), *slack);
-                self.decided(trend.text().to_owned(), figure, &series, decided, because.as_deref())
+                self.decided(trend.text().to_owned(), &series, decided, because.as_deref())
             }
             Check::Peak { figure, from, to, because } => {
                 let published = format!("greatest from {} to {}", write::number(*from), write::number(*to));
@@ -232,7 +232,7 @@ impl Lookup<'_> {
                 let inside = |value: &str| quantity(value).is_some_and(|found| (*from..=*to).contains(&found.value));
                 let is_inside: Vec<bool> = series.iter().map(|(value, _)| inside(value)).collect();
                 let decided = peak_inside(&estimates(&series), &is_inside);
-                self.decided(published, figure, &series, decided, because.as_deref())
+                self.decided(published, &series, decided, because.as_deref())
             }
         }
     }
@@ -279,7 +279,6 @@ impl Lookup<'_> {
     fn decided(
         &self,
         published: String,
-        figure: &Figure,
         series: &[(String, Known)],
         decided: Option<bool>,
         because: Option<&str>,
