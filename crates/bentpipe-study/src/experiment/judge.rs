@@ -265,7 +265,7 @@ impl Lookup<'_> {
         let half = |known: &Known| known.estimate.half_width.unwrap_or(0.0);
         let possible = series.iter().all(|(_, known)| holds(known, half(known)));
         let sure = series.iter().all(|(_, known)| holds(known, -half(known)));
-        let mut judged = self.worded(published, figure, &series, possible, because);
+        let mut judged = self.worded(published, &series, possible, because);
         if possible && !sure {
             judged.verdict = Verdict::CannotBeCompared;
             judged.why = "the confidence interval holds the bound: more runs are needed".to_owned();
@@ -283,7 +283,7 @@ impl Lookup<'_> {
         decided: Option<bool>,
         because: Option<&str>,
     ) -> Judged {
-        let mut judged = self.worded(published, figure, series, decided == Some(true), because);
+        let mut judged = self.worded(published, series, decided == Some(true), because);
         if decided.is_none() {
             judged.verdict = Verdict::CannotBeCompared;
             judged.why = "noise could turn a step around: more runs are needed".to_owned();
@@ -292,14 +292,7 @@ impl Lookup<'_> {
     }
 
     /// A statement that holds or does not.
-    fn worded(
-        &self,
-        published: String,
-        figure: &Figure,
-        series: &[(String, Known)],
-        held: bool,
-        because: Option<&str>,
-    ) -> Judged {
+    fn worded(&self, published: String, series: &[(String, Known)], held: bool, because: Option<&str>) -> Judged {
         let one = |(at, known): &(String, Known)| match at.is_empty() {
             true => with_interval(known),
             false => format!("{}: {}", plain(at), with_interval(known)),
