@@ -3,6 +3,7 @@
 use crate::capture::{self, Seen};
 use crate::place::{Place, User, users};
 use crate::recorded::{Recorded, array, measured, punctual_run, run};
+use serde_json::json;
 
 /// Pairs of hosts, each with a link of its own so that all can run at once.
 struct Pair {
