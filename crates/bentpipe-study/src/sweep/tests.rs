@@ -142,7 +142,9 @@ fn a_stopped_sweep_continues_where_it_was() {
             while !cancel.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
-            return Ok(Record { interrupted: true, ..Record::default() });
+            let mut record = Record::default();
+            record.interrupted = true;
+            return Ok(record);
         }
         fake(scenario, cancel)
     };
