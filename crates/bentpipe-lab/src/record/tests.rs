@@ -3,6 +3,7 @@
 use super::*;
 use crate::report;
 use serde_json::Value;
+use std::net::SocketAddr;
 
 /// Real records of version 1, on one line each and with the first points of each series only; and what they become.
 const FILES: [(&str, &str, &str); 4] = [
