@@ -3,7 +3,7 @@
 //! Each direction of a connection has its own, so that a reader who rests holds back its own sender and nobody else: what
 //! has arrived waits in the satellite side, stream by stream, and never in the windows that all streams share. Every
 //! direction may have [`BASE`] on its way; what goes beyond it comes from one [`Budget`]. Data, packed and urgent frames
-//! cost their whole length, header included; all others are free, and [`FREE`] bytes of them may wait. Credit goes on the
+//! cost their whole length, header included, or a quarter of what is in them ([`cost`](super::frame::cost)); all others are free, and [`FREE`] bytes of them may wait. Credit goes on the
 //! pair's control stream, so what arrives need not be looked at before its turn: the satellite side holds the other
 //! relay to its credit by the bytes that it keeps ([`Grant::limit`]).
 

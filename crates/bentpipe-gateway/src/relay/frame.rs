@@ -120,6 +120,12 @@ pub(crate) fn take_header(from: &[u8]) -> Result<Option<(Kind, usize, usize)>, M
     Ok(Some((kind, length, own)))
 }
 
+/// What a frame costs of the credit of its direction: its bytes, or a quarter of what is in it. So whoever compresses well
+/// has at most four times as much on its way as whoever does not, and a reader who rests holds back what is sent to it.
+pub(crate) fn cost(frame: usize, plain: usize) -> usize {
+    frame.max(plain / 4)
+}
+
 /// Bytes of a unit of credit.
 pub(crate) const UNIT: u64 = 1024;
 

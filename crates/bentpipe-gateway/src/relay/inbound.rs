@@ -1,7 +1,7 @@
 //! Stream → socket.
 
 use super::credit::Grant;
-use super::frame::{Credit, DATA_MAX, Kind, Malformed, Opening, Reply, UNIT, take_header};
+use super::frame::{Credit, DATA_MAX, Kind, Malformed, Opening, Reply, UNIT, cost, take_header};
 use super::outbound::Broken;
 use super::{Site, Waiting};
 use crate::compression::Unpacker;
@@ -320,8 +320,10 @@ impl Inbound {
             Kind::Opening => return Err(Malformed("an opening in the middle of a stream").into()),
             Kind::Packed => {
                 let unpacker = self.unpacker.as_mut().ok_or(Malformed("a packed frame that was not allowed"))?;
+                let before = self.unpacked.bytes.len();
                 unpacker.unpack(payload, &mut self.unpacked.bytes)?;
-                self.grant.note_consumed(site.now, own + length)?;
+                let plain = self.unpacked.bytes.len() - before;
+                self.grant.note_consumed(site.now, cost(own + length, plain))?;
             }
             Kind::Urgent => {
                 self.urgent = Some(payload[0]);

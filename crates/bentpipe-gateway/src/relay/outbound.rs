@@ -2,14 +2,20 @@
 
 use super::class::Meter;
 use super::credit::BASE;
-use super::frame::{Credit, DATA_MAX, HEADER_MAX, HEADROOM, Kind, UNIT, put_header};
+use super::frame::{Credit, DATA_MAX, HEADER_MAX, HEADROOM, Kind, UNIT, cost, put_header};
 use super::{Site, Waiting};
 use crate::compression::{Packed, Packer};
 use crate::satellite::{StreamError, StreamId};
 use bentpipe_net::socket::{Received, SocketError, SocketId};
+use bentpipe_net::time::{Duration, Instant};
 
 /// Least bytes to take from a socket at once, though the stream has less room: a packet's worth.
 const LEAST: usize = 1400;
+/// Blocks of at least this length that become much shorter are gathered: whoever sends so much at once waits for no answer
+/// to every piece.
+const GATHERED_FROM: usize = 4096;
+/// How long they wait for others, at most: little next to any round trip over a satellite.
+const GATHERED_FOR: Duration = Duration::from_millis(10);
 /// What a packed frame may be longer than what is in it, besides 1/256 of that ([`PACKED_MAX`](super::frame::PACKED_MAX)).
 const PACKED_EXCESS: u64 = 128 + HEADER_MAX as u64;
 
@@ -24,9 +30,11 @@ pub(crate) enum Broken {
 
 /// What goes from the site to the other gateway.
 pub(crate) struct Outbound {
-    /// Framed bytes that the satellite side did not take yet. Nothing is read from the socket before they are gone, so
-    /// that at most one frame waits here and a full link closes the client's window.
+    /// Framed bytes that the satellite side did not take yet. But for a packet's worth that is gathered, nothing is read
+    /// from the socket before they are gone, so that at most one frame waits here and a full link closes the client's window.
     waiting: Waiting,
+    /// Until then `waiting` is kept back, for more to come in one packet with it.
+    gathers_until: Option<Instant>,
     /// The end frame has been framed.
     ended: bool,
     /// The stream's end has been given to the satellite side.
@@ -40,7 +48,15 @@ pub(crate) struct Outbound {
 
 impl Outbound {
     pub(crate) fn new(meter: Meter) -> Outbound {
-        Outbound { waiting: Waiting::default(), ended: false, finished: false, packer: None, meter, credit: BASE }
+        Outbound {
+            waiting: Waiting::default(),
+            gathers_until: None,
+            ended: false,
+            finished: false,
+            packer: None,
+            meter,
+            credit: BASE,
+        }
     }
 
     /// The other side has room for more.
@@ -66,6 +82,11 @@ impl Outbound {
     /// The other side keeps room to unpack.
     pub(crate) fn may_pack(&mut self) {
         self.packer = Some(Packer::new());
+    }
+
+    /// When what is kept back goes out, if nothing follows it.
+    pub(crate) fn gathers_until(&self) -> Option<Instant> {
+        self.gathers_until
     }
 
     /// Everything, and the end, has been given to the satellite side.
@@ -103,6 +124,7 @@ impl Outbound {
     pub(crate) fn reset(&mut self, site: &mut Site<'_>, stream: StreamId, code: u32) {
         self.forget(site);
         self.waiting = Waiting::default();
+        self.gathers_until = None;
         if !std::mem::replace(&mut self.finished, true) {
             site.satellite.reset(site.now, stream, code);
         }
@@ -117,6 +139,7 @@ impl Outbound {
 
     /// Gives the satellite side what waits. `false`: it has no room; it will say when it has.
     pub(crate) fn flush(&mut self, site: &mut Site<'_>, stream: StreamId) -> Result<bool, Broken> {
+        self.gathers_until = None;
         while !self.waiting.is_empty() {
             let taken = site.satellite.write(site.now, stream, self.waiting.rest()).map_err(Broken::Stream)?;
             if taken == 0 {
@@ -138,12 +161,16 @@ impl Outbound {
 
     /// Moves what the socket has, as far as the satellite side has room and the other side has given credit.
     pub(crate) fn work(&mut self, site: &mut Site<'_>, socket: SocketId, stream: StreamId) -> Result<(), Broken> {
-        while self.flush(site, stream)? {
+        loop {
+            let affordable = self.affordable();
+            let gathers = self.gathers_until.is_some_and(|until| until > site.now) && affordable >= LEAST;
+            if !gathers && !self.flush(site, stream)? {
+                return Ok(());
+            }
             if self.ended {
                 self.finish(site, stream)?;
                 return Ok(());
             }
-            let affordable = self.affordable();
             if affordable < LEAST {
                 return Ok(());
             }
@@ -164,10 +191,10 @@ impl Outbound {
                     put_header(Kind::End, 0, &mut end);
                     self.put(&end);
                     self.ended = true;
+                    self.gathers_until = None;
                 }
             }
         }
-        Ok(())
     }
 
     /// Frames the `count` bytes that were taken and gives them to the satellite side.
@@ -213,7 +240,19 @@ impl Outbound {
         buffer[start..HEADROOM].copy_from_slice(&header);
         let frame = &buffer[start..];
         let free = usize::from(packed == Packed::Never);
-        self.credit = self.credit.saturating_sub((frame.len() - free) as u64);
+        let cost = if packed == Packed::Yes { cost(frame.len(), count) } else { frame.len() - free };
+        self.credit = self.credit.saturating_sub(cost as u64);
+        let gathered = self.waiting.rest().len() + frame.len();
+        if packed == Packed::Yes && count >= GATHERED_FROM && gathered < LEAST {
+            self.waiting.push(frame);
+            self.gathers_until.get_or_insert(site.now + GATHERED_FOR);
+            return Ok(());
+        }
+        if !self.waiting.is_empty() {
+            self.waiting.push(frame);
+            self.gathers_until = None;
+            return Ok(());
+        }
         let taken = site.satellite.write(site.now, stream, frame).map_err(Broken::Stream)?;
         shared.figures.bytes_sent += taken as u64;
         if taken < frame.len() {

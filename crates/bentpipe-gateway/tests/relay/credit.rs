@@ -203,3 +203,55 @@ fn a_reader_a_little_slower_than_the_link_gets_what_it_can_take() {
     println!("{time:.2} s, at best 11.3");
     assert!(time < 11.9, "{time}");
 }
+
+#[test]
+fn a_reader_who_rests_holds_back_what_compresses_well_too() {
+    let mut world = World::quic(10, 0.0, |_| {});
+    world.run_ms(3_000);
+    let (client, server) = connect(&mut world, false);
+    let zeros = vec![0; 1 << 20];
+    let (mut sent, mut still) = (0_u64, 0);
+    while still < 200 && sent < 100_000_000 {
+        let taken = world.sites[FAR].host_send(server, &zeros);
+        world.run_ms(10);
+        sent += taken as u64;
+        still = if taken == 0 { still + 1 } else { 0 };
+    }
+    // Four times what it is uncompressed: four round trips' worth of 10 Mbit/s.
+    println!("{sent} bytes of zeros were taken");
+    assert!(sent < 16_000_000, "{sent}");
+    // It all arrives.
+    let mut got = 0;
+    while got < sent {
+        got += world.sites[NEAR].host_receive(client, usize::MAX).len() as u64;
+        world.run_ms(10);
+        assert!(world.now.as_secs_f64() < 100.0, "{got}");
+    }
+    assert_eq!(got, sent);
+}
+
+#[test]
+fn what_compresses_well_goes_in_full_packets() {
+    let mut world = World::quic(11, 0.0, |_| {});
+    world.run_ms(3_000);
+    let (client, server) = connect(&mut world, false);
+    let before = world.gateways[FAR].figures().satellite;
+    let (zeros, start) = (vec![0; 40_000_000], world.now);
+    assert!(world.transfer((FAR, server), (NEAR, client), &zeros) == zeros);
+    let after = world.gateways[FAR].figures().satellite;
+    let packets = after.packets_sent - before.packets_sent;
+    let bytes = after.link_bytes_sent - before.link_bytes_sent;
+    println!("40 MB of zeros in {packets} packets, {bytes} bytes, {:.2} s", world.now.since(start).as_secs_f64());
+    // 2,442 blocks of 16 kB.
+    assert!(packets < 1_000 && bytes < 200_000, "{packets} packets, {bytes} bytes");
+    // A short message waits for nothing.
+    world.run_ms(1_000);
+    let start = world.now;
+    world.sites[FAR].host_send(server, &vec![b'x'; 3_000]);
+    let mut got = Vec::new();
+    while got.len() < 3_000 {
+        world.run_ms(1);
+        got.extend(world.sites[NEAR].host_receive(client, usize::MAX));
+    }
+    assert!(world.now.since(start).as_secs_f64() < 0.310);
+}

@@ -420,7 +420,7 @@ impl Connection {
         // finds its last words, and its end, already taken.
         if !self.stopped && !self.out.is_finished() {
             match self.out.work(site, socket, stream) {
-                Ok(()) => {}
+                Ok(()) => self.deadline = self.out.gathers_until(),
                 Err(Broken::Socket(_)) => {
                     site.shared.figures.reset += 1;
                     self.break_off(site, code::RESET);
