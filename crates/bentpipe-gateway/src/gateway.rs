@@ -92,6 +92,7 @@ struct Pair {
     failing: bool,
     held_down: bool,
     strangers: u64,
+    other_versions: u64,
     stranger_packets: u64,
     stranger_packets_told: Option<Instant>,
     told_addresses: bool,
@@ -597,6 +598,9 @@ impl Gateway {
         if statistics.strangers > self.pair.strangers {
             self.pair.strangers = statistics.strangers;
             self.shared.notices.say(Notice::Stranger(statistics.strangers));
+        }
+        if statistics.other_versions > std::mem::replace(&mut self.pair.other_versions, statistics.other_versions) {
+            self.shared.notices.say(Notice::OtherVersion(statistics.other_versions));
         }
         let (many, apart) = STRANGER_PACKETS;
         let may_tell = self.pair.stranger_packets_told.is_none_or(|told| self.now >= told + apart);

@@ -60,6 +60,8 @@ pub enum Notice {
     },
     /// Somebody whose key is not known tried to connect; so many so far.
     Stranger(u64),
+    /// A gateway of another version tried to connect; so many attempts so far.
+    OtherVersion(u64),
     /// So many packets so far that are not the pair's; said at most once a minute, and for a hundred of them.
     StrangerPackets(u64),
     /// The declared rate is too high for the link: the rate is held down.
@@ -121,6 +123,7 @@ impl Notice {
             Notice::Heard => "heard",
             Notice::Lost { .. } => "lost",
             Notice::Stranger(_) => "stranger",
+            Notice::OtherVersion(_) => "other_version",
             Notice::StrangerPackets(_) => "stranger_packets",
             Notice::HeldDown { .. } => "held_down",
             Notice::Released => "released",
@@ -138,7 +141,10 @@ impl Notice {
 
     /// Strangers, clients or the other gateway can make as many of these as they like.
     pub(crate) fn is_frequent(&self) -> bool {
-        matches!(self, Notice::Stranger(_) | Notice::NotOpened { .. } | Notice::Malformed { .. })
+        matches!(
+            self,
+            Notice::Stranger(_) | Notice::OtherVersion(_) | Notice::NotOpened { .. } | Notice::Malformed { .. }
+        )
     }
 }
 
@@ -172,6 +178,12 @@ impl fmt::Display for Notice {
             Notice::Heard => f.write_str("the other gateway is heard again"),
             Notice::Lost { why, connections } => write!(f, "{why}; {connections} connections were reset"),
             Notice::Stranger(count) => write!(f, "refused a gateway with an unknown key ({count} so far)"),
+            Notice::OtherVersion(count) => write!(
+                f,
+                "refused a gateway of another version ({count} so far): both need one that speaks version {} of the pair's \
+                 protocol",
+                crate::relay::frame::VERSION
+            ),
             Notice::StrangerPackets(count) => {
                 write!(f, "packets come in that are of no connection of the pair ({count} so far)")
             }

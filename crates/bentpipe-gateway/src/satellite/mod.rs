@@ -5,6 +5,7 @@
 pub mod keys;
 pub mod quic;
 
+use crate::relay::frame::VERSION;
 use bentpipe_link::framing::Framing;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::{BitRate, DataSize};
@@ -120,6 +121,11 @@ pub enum Loss {
     /// The other side's key is not the one that is pinned here, or ours is not known there.
     #[error("the other gateway's key is not the one this gateway was told, or the other does not know ours")]
     Stranger,
+    /// The other side speaks another version of the protocol.
+    #[error(
+        "the other gateway is of another version: both need one that speaks version {VERSION} of the pair's protocol"
+    )]
+    Version,
     /// Something else that the protocol does not allow.
     #[error("the other gateway broke the protocol")]
     Protocol,
@@ -175,6 +181,8 @@ pub struct Statistics {
     pub forged: u64,
     /// Handshakes refused because of the key.
     pub strangers: u64,
+    /// Handshakes refused because the other side speaks another version of the protocol.
+    pub other_versions: u64,
     /// Packets that belong to no connection: of an unknown version or connection, without sense, or calls that were not
     /// taken up.
     pub stranger_packets: u64,

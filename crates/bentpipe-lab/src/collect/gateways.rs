@@ -70,11 +70,13 @@ fn event(notice: &Notice) -> GatewayEvent {
                 Loss::Restarted => PairLoss::Restarted,
                 Loss::Closed => PairLoss::Closed,
                 Loss::Stranger => PairLoss::Unauthenticated,
-                Loss::Protocol => PairLoss::Protocol,
+                // Both gateways of a run are of one version.
+                Loss::Version | Loss::Protocol => PairLoss::Protocol,
             };
             GatewayEvent::Lost { why, connections: *connections as u64 }
         }
         Notice::Stranger(count) => GatewayEvent::UnauthenticatedPeer { count: *count },
+        Notice::OtherVersion(_) => GatewayEvent::Other { text: notice.to_string() },
         Notice::StrangerPackets(count) => GatewayEvent::UnauthenticatedPackets { count: *count },
         Notice::HeldDown { declared, now } => GatewayEvent::Throttled { declared: declared.bps, now: now.bps },
         Notice::Released => GatewayEvent::Released,

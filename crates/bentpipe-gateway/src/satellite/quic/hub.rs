@@ -3,9 +3,10 @@
 use super::clock::Clock;
 use super::controller::Gate;
 use super::crypto::Suite;
-use super::peer::Peer;
+use super::peer::{Peer, loss};
 use super::settings::{Sizes, transport};
 use super::{QuicSatellite, Role};
+use crate::satellite::Loss;
 use bentpipe_net::time::{Duration, Instant};
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, Incoming, ServerConfig};
 use rand_chacha::ChaCha20Rng;
@@ -104,6 +105,7 @@ impl QuicSatellite {
                 self.put_back(peer);
             }
             Err(error) => {
+                self.totals.other_versions += u64::from(loss(&error.cause) == Some(Loss::Version));
                 if let Some(transmit) = error.response {
                     self.reply(transmit.destination, answer);
                 }

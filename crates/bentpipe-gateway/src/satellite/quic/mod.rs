@@ -122,6 +122,16 @@ impl QuicSatellite {
         crypto: Crypto,
         seed: u64,
     ) -> Result<Self, SetupError> {
+        QuicSatellite::speaking(now, config, incoming, (crypto, crypto::PROTOCOL), seed)
+    }
+
+    fn speaking(
+        now: Instant,
+        config: SatelliteConfig,
+        incoming: Option<BitRate>,
+        (crypto, protocol): (Crypto, &[u8]),
+        seed: u64,
+    ) -> Result<Self, SetupError> {
         if !(256..=65_535).contains(&config.mtu) {
             return Err(SetupError::Mtu(config.mtu));
         }
@@ -130,7 +140,7 @@ impl QuicSatellite {
         {
             return Err(SetupError::Address(hub));
         }
-        let suite = Suite::new(&crypto, config.side, seed)?;
+        let suite = Suite::new(&crypto, protocol, config.side, seed)?;
         let counters = Arc::clone(&suite.counters);
         let clock = Clock::new();
         let mut random = ChaCha20Rng::from_seed(suite.random);
@@ -211,9 +221,8 @@ impl QuicSatellite {
                     let was = peer.is_connected();
                     peer.set_over();
                     let why = loss(&reason);
-                    if why == Some(Loss::Stranger) {
-                        self.totals.strangers += 1;
-                    }
+                    self.totals.strangers += u64::from(why == Some(Loss::Stranger));
+                    self.totals.other_versions += u64::from(why == Some(Loss::Version));
                     if let Some(why) = why {
                         self.on_lost(now, was, why);
                     }
@@ -264,7 +273,8 @@ impl QuicSatellite {
             Role::Hub(_) => {}
             Role::Terminal(terminal) => terminal.on_lost(now, why, self.config.dial_up),
         }
-        let says = was || (why == Loss::Stranger && matches!(self.role, Role::Terminal(_)));
+        let refused = matches!(why, Loss::Stranger | Loss::Version);
+        let says = was || (refused && matches!(self.role, Role::Terminal(_)));
         if says {
             self.events.push_back(Event::Lost(why));
         }
@@ -621,6 +631,56 @@ impl Satellite for QuicSatellite {
             unacknowledged_bytes: peers().map(Peer::unacknowledged).sum(),
             unread_bytes: peers().map(|peer| peer.streams.unread() as u64).sum(),
             ..self.totals
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::satellite::keys::{PairKeys, PrivateKey};
+    use bentpipe_link::framing::Framing;
+    use bentpipe_net::units::DataSize;
+
+    #[test]
+    fn another_version_is_refused_and_named_on_both_sides() {
+        let key = |seed: u8| PrivateKey::from_seed([seed; 32]).unwrap();
+        let (hub, terminal) = ("10.0.0.1:4433".parse().unwrap(), "10.0.0.2:4433".parse().unwrap());
+        for (protocols, same) in [([crypto::PROTOCOL; 2], true), ([b"bentpipe/1", crypto::PROTOCOL], false)] {
+            let side = |own: u8, side: Side, protocol: &[u8]| {
+                let config = SatelliteConfig {
+                    side,
+                    rate: Some(BitRate::from_bps(10_000_000)),
+                    framing: Framing::None,
+                    round_trip: Duration::from_millis(20),
+                    mtu: 1500,
+                    loss: 0.0,
+                    dial_up: false,
+                    hold: Duration::from_secs(60),
+                    connections: 10,
+                    memory: DataSize::from_bytes(8 << 20),
+                };
+                let tls = Crypto::Tls(PairKeys { own: key(own), peer: key(3 - own).public() });
+                QuicSatellite::speaking(Instant::ZERO, config, None, (tls, protocol), 1).unwrap()
+            };
+            let mut sides = [side(1, Side::Hub, protocols[0]), side(2, Side::Terminal(hub), protocols[1])];
+            let mut events = [Vec::new(), Vec::new()];
+            for ms in 0..5_000 {
+                let now = Instant::ZERO + Duration::from_millis(ms);
+                for from in [0, 1] {
+                    sides[from].wake(now);
+                    let mut datagram = Vec::new();
+                    while sides[from].poll_transmit(now, &mut datagram).is_some() {
+                        sides[1 - from].receive(now, [hub, terminal][from], &datagram);
+                    }
+                    events[from].extend(std::iter::from_fn(|| sides[from].poll_event()));
+                }
+            }
+            assert_eq!(sides.each_ref().map(|side| side.is_connected()), [same; 2]);
+            let refused = sides.each_ref().map(|side| side.statistics().other_versions > 0);
+            assert_eq!(refused, [!same; 2], "{events:?}");
+            assert_eq!(events[1].contains(&Event::Lost(Loss::Version)), !same, "{events:?}");
+            assert!(sides.iter().all(|side| side.statistics().strangers == 0));
         }
     }
 }

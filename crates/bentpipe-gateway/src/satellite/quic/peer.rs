@@ -42,6 +42,8 @@ const KEEP_ALIVE_PAUSED: Duration = Duration::from_secs(3);
 const FULL: u64 = 48;
 /// TLS alerts as error codes of QUIC (RFC 9001 §4.8).
 const ALERTS: std::ops::Range<u64> = 0x100..0x200;
+/// The other side offers no protocol that this one speaks (RFC 7301 §3.2).
+const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;
 
 /// One connection.
 pub(super) struct Peer {
@@ -507,8 +509,10 @@ fn eliciting(frames: &FrameStats) -> u64 {
 
 /// What the library's reason means to the relay; `None`: this side ended it itself.
 pub(super) fn loss(reason: &ConnectionError) -> Option<Loss> {
-    let coded = |code: TransportErrorCode| {
-        if ALERTS.contains(&u64::from(code)) { Loss::Stranger } else { Loss::Protocol }
+    let coded = |code: TransportErrorCode| match u64::from(code) {
+        NO_APPLICATION_PROTOCOL => Loss::Version,
+        code if ALERTS.contains(&code) => Loss::Stranger,
+        _ => Loss::Protocol,
     };
     match reason {
         ConnectionError::LocallyClosed => None,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// The same where each attempt sets a circuit up and costs airtime.
 const AGAIN_DIAL_UP: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
-/// The same after a refusal: somebody must change a key first.
+/// The same after a refusal: somebody must change a key, or a program, first.
 const AGAIN_STRANGER: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 /// An attempt takes at least this long before another is begun: see `handshake_ends`.
 const ATTEMPT: (Duration, u64) = (Duration::from_secs(4), 8);
@@ -39,7 +39,7 @@ pub(super) struct Terminal {
     called: Instant,
     /// Somebody waits for the connection.
     wanted: bool,
-    /// The hub does not know our key, or is not the one we know.
+    /// The hub does not know our key, is not the one we know, or speaks another version.
     refused: bool,
 }
 
@@ -80,11 +80,11 @@ impl Terminal {
     /// Decides when to try again: at once after the first loss, then ever later.
     pub(super) fn on_lost(&mut self, now: Instant, why: Loss, dial_up: bool) {
         let (first, most) = match (why, dial_up) {
-            (Loss::Stranger, _) => AGAIN_STRANGER,
+            (Loss::Stranger | Loss::Version, _) => AGAIN_STRANGER,
             (_, true) => AGAIN_DIAL_UP,
             (_, false) => AGAIN,
         };
-        self.refused = why == Loss::Stranger;
+        self.refused = matches!(why, Loss::Stranger | Loss::Version);
         let wait = if self.refused { self.wait.max(first) } else { self.wait };
         let wait = if std::mem::take(&mut self.wanted) && !self.refused { wait.min(first) } else { wait };
         self.next = Some(now + wait);

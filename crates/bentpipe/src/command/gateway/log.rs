@@ -132,7 +132,9 @@ impl Log {
 fn fields(notice: &Notice) -> Fields {
     match notice {
         Notice::Lost { connections, .. } => Fields { connections: Some(*connections as u64), ..Fields::default() },
-        Notice::Stranger(count) | Notice::Dropped(count) => Fields { count: Some(*count), ..Fields::default() },
+        Notice::Stranger(count) | Notice::OtherVersion(count) | Notice::Dropped(count) => {
+            Fields { count: Some(*count), ..Fields::default() }
+        }
         Notice::HeldDown { declared, now } => {
             Fields { rate_bps: Some(now.bps), declared_bps: Some(declared.bps), ..Fields::default() }
         }

@@ -12,6 +12,11 @@ use quinn_proto::crypto::{ClientConfig, HandshakeTokenKey, HmacKey, ServerConfig
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The protocol that the two gateways speak, its version included (RFC 7301): a handshake with another one fails. The number is
+/// that of [`VERSION`](crate::relay::frame::VERSION).
+pub(super) const PROTOCOL: &[u8] = b"bentpipe/2";
+const _: () = assert!(PROTOCOL[PROTOCOL.len() - 1] - b'0' == crate::relay::frame::VERSION);
+
 /// How the pair proves who it is and protects its packets.
 #[derive(Clone, Debug)]
 pub enum Crypto {
@@ -70,13 +75,13 @@ pub(super) struct Suite {
 }
 
 impl Suite {
-    pub(super) fn new(crypto: &Crypto, side: Side, seed: u64) -> Result<Suite, SetupError> {
+    pub(super) fn new(crypto: &Crypto, protocol: &[u8], side: Side, seed: u64) -> Result<Suite, SetupError> {
         let counters = Arc::new(Counters::default());
         let hub = side == Side::Hub;
         let (client, server, reset_key, token_key, random) = match crypto {
             Crypto::Tls(keys) => {
-                let client: Option<Arc<dyn ClientConfig>> = if hub { None } else { Some(tls::client(keys)?) };
-                let server: Option<Arc<dyn ServerConfig>> = if hub { Some(tls::server(keys)?) } else { None };
+                let client: Option<Arc<dyn ClientConfig>> = if hub { None } else { Some(tls::client(keys, protocol)?) };
+                let server: Option<Arc<dyn ServerConfig>> = if hub { Some(tls::server(keys, protocol)?) } else { None };
                 (client, server, tls::reset_key(keys), tls::token_key(keys), tls::random()?)
             }
             Crypto::Model(pair) => {

@@ -20,7 +20,7 @@ use rustls::{
 use std::sync::Arc;
 
 /// The terminal's side.
-pub(super) fn client(keys: &PairKeys) -> Result<Arc<dyn ClientConfig>, SetupError> {
+pub(super) fn client(keys: &PairKeys, protocol: &[u8]) -> Result<Arc<dyn ClientConfig>, SetupError> {
     let provider = Arc::new(provider::default_provider());
     let pinned = Arc::new(Pinned { key: keys.peer, provider: Arc::clone(&provider) });
     let own = Arc::new(client::AlwaysResolvesClientRawPublicKeys::new(certified(keys)?));
@@ -30,6 +30,7 @@ pub(super) fn client(keys: &PairKeys) -> Result<Arc<dyn ClientConfig>, SetupErro
         .dangerous()
         .with_custom_certificate_verifier(pinned)
         .with_client_cert_resolver(own);
+    config.alpn_protocols = vec![protocol.to_vec()];
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
     let config = QuicClientConfig::try_from(config).map_err(|error| SetupError::Tls(error.to_string()))?;
@@ -37,7 +38,7 @@ pub(super) fn client(keys: &PairKeys) -> Result<Arc<dyn ClientConfig>, SetupErro
 }
 
 /// The hub's side.
-pub(super) fn server(keys: &PairKeys) -> Result<Arc<dyn ServerConfig>, SetupError> {
+pub(super) fn server(keys: &PairKeys, protocol: &[u8]) -> Result<Arc<dyn ServerConfig>, SetupError> {
     let provider = Arc::new(provider::default_provider());
     let pinned = Arc::new(Pinned { key: keys.peer, provider: Arc::clone(&provider) });
     let own = Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified(keys)?));
@@ -46,6 +47,7 @@ pub(super) fn server(keys: &PairKeys) -> Result<Arc<dyn ServerConfig>, SetupErro
         .map_err(|error| SetupError::Tls(error.to_string()))?
         .with_client_cert_verifier(pinned)
         .with_cert_resolver(own);
+    config.alpn_protocols = vec![protocol.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
