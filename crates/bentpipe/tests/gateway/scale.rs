@@ -35,7 +35,9 @@ pub fn run(full: bool) {
     (0..number).for_each(|index| exchange(&mut connected(&row, 80), index));
     println!("{number} connections one after another: {:.1} s", begun.elapsed().as_secs_f64());
     idle(&row, &hub, &terminal, if full { 5000 } else { 300 });
-    processor(&row, &hub, &terminal, if full { GIGABYTE } else { GIGABYTE / 50 });
+    for streams in [1, 32] {
+        processor(&row, &hub, &terminal, streams, if full { GIGABYTE } else { GIGABYTE / 50 });
+    }
     two_pairs(&row, &mut hub, &mut terminal, if full { 500 } else { 50 });
 
     let mut hub = row.daemon(2, "hub");
@@ -212,32 +214,39 @@ fn processor_seconds(gateway: &Daemon) -> f64 {
     ticks / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64
 }
 
-/// A long download of incompressible bytes.
-fn processor(row: &Row, hub: &Daemon, terminal: &Daemon, bytes: usize) {
-    const BLOCK: usize = 1 << 20;
+/// Long downloads of incompressible bytes, `bytes` in all.
+fn processor(row: &Row, hub: &Daemon, terminal: &Daemon, streams: usize, bytes: usize) {
+    const BLOCK: usize = 1 << 18;
     let block = payload(u64::MAX / 3, BLOCK);
-    let listener = row.listen("::", 82);
-    let server = std::thread::spawn({
-        let block = block.clone();
-        move || {
-            let mut stream = listener.accept().unwrap().0;
-            (0..bytes / BLOCK).for_each(|_| stream.write_all(&block).unwrap());
-        }
-    });
+    let blocks = bytes / BLOCK / streams;
+    let listener = row.listen("::", 82 + streams as u16);
     let before = [processor_seconds(hub), processor_seconds(terminal)];
     let begun = Instant::now();
-    let mut stream = connected(row, 82);
-    let mut received = vec![0; BLOCK];
-    for n in 0..bytes / BLOCK {
-        stream.read_exact(&mut received).unwrap();
-        assert!(received == block, "block {n}");
-    }
-    assert_eq!(stream.read(&mut received).unwrap(), 0);
-    server.join().unwrap();
-    let rate = bytes as f64 * 8.0 / begun.elapsed().as_secs_f64() / 1e6;
+    std::thread::scope(|scope| {
+        for _ in 0..streams {
+            let (listener, block) = (&listener, &block);
+            scope.spawn(move || {
+                let mut stream = listener.accept().unwrap().0;
+                (0..blocks).for_each(|_| stream.write_all(block).unwrap());
+            });
+            scope.spawn(move || {
+                let mut stream = connected(row, 82 + streams as u16);
+                let mut received = vec![0; BLOCK];
+                for n in 0..blocks {
+                    stream.read_exact(&mut received).unwrap();
+                    assert!(received == *block, "block {n}");
+                }
+                assert_eq!(stream.read(&mut received).unwrap(), 0);
+            });
+        }
+    });
+    let moved = (blocks * BLOCK * streams) as f64;
+    let rate = moved * 8.0 / begun.elapsed().as_secs_f64() / 1e6;
     let spent = [processor_seconds(hub) - before[0], processor_seconds(terminal) - before[1]];
-    let [hub, terminal] = spent.map(|seconds| seconds * GIGABYTE as f64 / bytes as f64);
-    println!("processor: hub (sends) {hub:.1} s/GB, terminal (receives) {terminal:.1} s/GB, at {rate:.0} Mbit/s");
+    let [hub, terminal] = spent.map(|seconds| seconds * GIGABYTE as f64 / moved);
+    println!(
+        "processor, {streams} streams: hub (sends) {hub:.1} s/GB, terminal (receives) {terminal:.1} s/GB, at {rate:.0} Mbit/s"
+    );
 }
 
 /// A second pair on the same machines captures what the first leaves alone. Ends both in order.
