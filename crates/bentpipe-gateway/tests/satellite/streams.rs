@@ -100,8 +100,8 @@ fn who_sends_more_than_may_be_unread_loses_that_stream_alone() {
         world.terminal().limit = limit;
         let slow = world.hub().open(start, Class::Bulk, 20_000_000);
         let mut most = 0;
-        for step in 1..100 {
-            world.run(start + seconds(f64::from(step) / 10.0), |_| false);
+        for step in 1..1000 {
+            world.run(start + seconds(f64::from(step) / 100.0), |_| false);
             most = most.max(world.terminal().satellite.statistics().unread_bytes);
         }
         assert!(world.terminal().saw(&Event::Overrun(slow)).is_some(), "{lost} {limit}");
