@@ -9,7 +9,6 @@ use crate::relay::connection::{Connection, Reach};
 use crate::relay::{Shared, Site};
 use crate::satellite::{Event, Loss, Satellite, StreamId};
 use bentpipe_net::capture::{Bypassed, Refusal};
-use bentpipe_net::packet::Packet;
 use bentpipe_net::socket::{Program, SocketError, SocketId, Sockets};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
@@ -568,9 +567,9 @@ impl Gateway {
         self.shared.figures.beside_packets = bypassed.packets;
         self.shared.figures.beside_bytes = bypassed.bytes;
         // What the packets became on the wire: so many of the mean length.
-        let mean = bytes.checked_div(packets).map_or(0, |mean| u32::try_from(mean).unwrap_or(u32::MAX));
+        let mean = bytes.checked_div(packets).unwrap_or(0);
         let framing = self.shared.config.satellite.framing;
-        let bits = if packets == 0 { 0 } else { framing.bits(&Packet::from_pattern(0, 0, 0, mean), false) * packets };
+        let bits = if packets == 0 { 0 } else { framing.bits(mean, false) * packets };
         let span = self.now.since(last);
         let seen = u128::from(bits) * 1_000_000_000 / u128::from(span.ns.max(1));
         let seen = u64::try_from(seen).unwrap_or(u64::MAX);

@@ -4,7 +4,6 @@ pub mod clock;
 pub mod driver;
 pub mod emulation;
 pub mod gateway;
-pub mod headers;
 pub mod internet;
 mod internet_tcp;
 pub mod lateness;

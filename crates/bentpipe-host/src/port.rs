@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of an Ethernet header.
-pub const ETHERNET_HEADER: usize = 14;
+pub const ETHERNET_HEADER: usize = bentpipe_net::datagram::ETHERNET_HEADER as usize;
 /// Bytes before the frame's first in a ring slot; the kernel uses 66.
 const SLOT_OVERHEAD: usize = 96;
 const BLOCK_BYTES: usize = 1 << 18;

@@ -4,7 +4,6 @@
 //! What is late then is only the departure, and that is recorded. A packet never leaves before its time.
 
 use crate::clock::{Clock, real_ns};
-use crate::headers::{complete_checksum, split_super_packet};
 use crate::lateness::LatenessRecorder;
 use crate::pcap::PcapSink;
 use crate::port::{BATCH, BatchSender, ETHERNET_HEADER, PacketPort};
@@ -12,7 +11,8 @@ use crate::tap::Tap;
 use bentpipe_link::direction::Sample;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
-use bentpipe_net::packet::{Buffer, Content, Packet, Pool};
+use bentpipe_net::buffer::{Buffer, Pool};
+use bentpipe_net::headers::{complete_checksum, ether_type, split_super_packet};
 use bentpipe_net::pcapng::Passing;
 use bentpipe_net::time::{Duration, Instant};
 use rustix::event::EventfdFlags;
@@ -55,7 +55,7 @@ pub struct PumpPort {
 /// A link with its ports: the hub's first, then the terminals'.
 pub struct PumpLink {
     /// The model.
-    pub link: Link,
+    pub link: Link<Buffer>,
     /// In the order of the link's ports.
     pub ports: Vec<PumpPort>,
     /// Frames pass as they are, not only IP packets.
@@ -128,7 +128,7 @@ pub struct PumpOutcome {
 /// What one link leaves.
 pub struct LinkOutcome {
     /// The model.
-    pub link: Link,
+    pub link: Link<Buffer>,
     /// The taps of its ports, in order.
     pub taps: Vec<Tap>,
     /// Samples of each direction, in the link's order.
@@ -142,7 +142,7 @@ pub struct LinkOutcome {
 }
 
 struct LinkState {
-    link: Link,
+    link: Link<Buffer>,
     ports: Vec<PortState>,
     carries_ethernet: bool,
     /// When something last happened in the model. A frame may still enter at any later time, though the clock is ahead.
@@ -169,7 +169,6 @@ pub struct Pump {
     lateness: LatenessRecorder,
     send_failures: u64,
     host_down: u64,
-    next_packet_id: u64,
     next_sample: Instant,
     sample_every: Duration,
     /// Real time minus model time.
@@ -209,7 +208,6 @@ impl Pump {
             lateness: LatenessRecorder::default(),
             send_failures: 0,
             host_down: 0,
-            next_packet_id: 0,
             next_sample: Instant::ZERO,
             sample_every: SAMPLE_EVERY,
             real_offset: clock.first_real_time_offset(),
@@ -323,7 +321,7 @@ impl Pump {
             };
             drop(frame);
             if pending {
-                complete_checksum(buffer.with_headroom_mut());
+                complete_checksum(buffer.with_headroom_mut(), true);
             }
             self.admit(i, p, at, real, buffer);
             return;
@@ -359,15 +357,18 @@ impl Pump {
         if let Some(capture) = &self.capture {
             capture.packet(port.capture_interface, real_ns, Passing::Outbound, buffer.with_headroom());
         }
-        self.next_packet_id += 1;
-        state.link.receive(at, Port(p), Packet::from_buffer(self.next_packet_id, buffer));
+        state.link.receive(at, Port(p), buffer);
         drain(state, at);
     }
 
     /// Wakes link `i` for everything due by `until`, each at its own time.
     fn drive(&mut self, i: usize, until: Instant) {
-        while let Some(due) = self.links[i].link.next_wake().filter(|due| *due <= until) {
+        loop {
             let state = &mut self.links[i];
+            let due = state.link.next_wake();
+            if due > until {
+                return;
+            }
             state.driven_to = due;
             state.link.wake(due);
             drain(state, due);
@@ -430,8 +431,8 @@ impl Pump {
 
     /// Sleeps until shortly before the next event, then spins; a frame or a stop ends either.
     fn wait(&mut self) {
-        let due = self.links.iter().filter_map(|state| state.link.next_wake()).min();
-        let until = due.unwrap_or(Instant::FAR).min(self.next_sample.max(self.clock.now()));
+        let due = self.links.iter().map(|state| state.link.next_wake()).fold(Instant::FAR, Instant::min);
+        let until = due.min(self.next_sample.max(self.clock.now()));
         let sleep = until.since(self.clock.now());
         if sleep > SLEEP_LEAST && !self.has_arrivals() {
             self.sleep(sleep - SPIN);
@@ -545,8 +546,8 @@ impl LinkState {
 
 /// Moves what the link gives out by `due` to the ports' outgoing lists.
 fn drain(state: &mut LinkState, due: Instant) {
-    while let Some((Port(p), packet)) = state.link.poll_transmit(due) {
-        if let (Some(port), Content::Bytes(buffer)) = (state.ports.get_mut(p), packet.content) {
+    while let Some((Port(p), buffer)) = state.link.poll_transmit(due) {
+        if let Some(port) = state.ports.get_mut(p) {
             port.outgoing.push((due, buffer));
         }
     }
@@ -554,7 +555,8 @@ fn drain(state: &mut LinkState, due: Instant) {
 
 /// Whether a frame holds an IPv4 or IPv6 packet.
 fn is_ip(frame: &[u8]) -> bool {
-    matches!(frame.get(12..14), Some([0x08, 0x00] | [0x86, 0xdd]))
+    let kind = frame.get(12..14).and_then(|kind| kind.try_into().ok()).map(u16::from_be_bytes);
+    matches!(kind, Some(ether_type::IPV4 | ether_type::IPV6))
 }
 
 /// Takes the pending error of a socket that poll() complained about; whether it is for good. (A device that only goes

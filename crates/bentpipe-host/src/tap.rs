@@ -5,8 +5,9 @@
 //! lowered (never raised) to the host's `receive_window`, and packets that reach it to its `send_buffer`: a sender never
 //! has more in flight than the lower of the two.
 
-use crate::headers::{TcpView, flag, set_window, set_window_scale, syn_options, tcp};
+use bentpipe_net::datagram::flag;
 use bentpipe_net::flow::FlowFacts;
+use bentpipe_net::headers::{TcpOptions, TcpView, set_window, set_window_scale, tcp};
 use bentpipe_net::time::Instant;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -100,12 +101,11 @@ impl Tap {
 
     /// A frame leaves the host.
     pub fn leaving(&mut self, now: Instant, frame: &mut [u8]) {
-        let Some(view) = tcp(frame) else { return };
-        if !self.addresses.contains(&view.source) {
+        let Some(view) = tcp(frame, true) else { return };
+        if !self.addresses.contains(&view.source.ip()) {
             return; // routed through this site, not its own
         }
-        let key =
-            (SocketAddr::new(view.source, view.source_port), SocketAddr::new(view.destination, view.destination_port));
+        let key = (view.source, view.destination);
         let limit = self.limits.receive_window;
         let Some(connection) = self.connection(key, now) else {
             limit_window(frame, &view, (0, 0), limit);
@@ -114,13 +114,13 @@ impl Tap {
         connection.facts.end = now;
         let syn = view.flags & flag::SYN != 0;
         if syn {
-            let options = syn_options(frame, &view);
+            let options = TcpOptions::of(frame, &view);
             connection.syn_seen = true;
             connection.facts.mss = options.mss;
             connection.offered_scale = options.window_scale;
             connection.facts.window_scale = lower_scale(frame, &view, options.window_scale, limit);
-            connection.facts.sack = options.sack;
-            connection.facts.timestamps = options.timestamps;
+            connection.facts.sack = options.sack_permitted;
+            connection.facts.timestamps = options.timestamps.is_some();
             connection.facts.active = view.flags & flag::ACK == 0;
             connection.first_sequence = view.sequence.wrapping_add(1);
             connection.acknowledged = connection.first_sequence;
@@ -161,12 +161,11 @@ impl Tap {
 
     /// A frame is about to reach the host.
     pub fn arriving(&mut self, now: Instant, frame: &mut [u8]) {
-        let Some(view) = tcp(frame) else { return };
-        if !self.addresses.contains(&view.destination) {
+        let Some(view) = tcp(frame, true) else { return };
+        if !self.addresses.contains(&view.destination.ip()) {
             return;
         }
-        let key =
-            (SocketAddr::new(view.destination, view.destination_port), SocketAddr::new(view.source, view.source_port));
+        let key = (view.destination, view.source);
         let limit = self.limits.send_buffer;
         let Some(connection) = self.connection(key, now) else {
             limit_window(frame, &view, (0, 0), limit);
@@ -174,11 +173,11 @@ impl Tap {
         };
         let syn = view.flags & flag::SYN != 0;
         if syn {
-            let options = syn_options(frame, &view);
+            let options = TcpOptions::of(frame, &view);
             connection.peer_mss = options.mss;
             connection.peer_scale = options.window_scale;
             connection.peer_shown_scale = lower_scale(frame, &view, options.window_scale, limit);
-            connection.peer_timestamps = options.timestamps;
+            connection.peer_timestamps = options.timestamps.is_some();
         }
         if view.data_bytes > 0 {
             connection.facts.segments_received += 1;

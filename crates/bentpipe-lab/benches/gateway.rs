@@ -8,7 +8,6 @@ use bentpipe_lab::scenario::workload::Program;
 use bentpipe_lab::scenario::{Case, Scenario};
 use bentpipe_lab::simulated::{self, SimulatedOptions};
 use bentpipe_link::config::LinkConfig;
-use bentpipe_net::packet::{Buffer, Packet};
 use bentpipe_net::time::Duration;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -185,8 +184,7 @@ fn acts(seeds: u64, aims: &mut Aims) {
 fn best_achievable(link: &LinkConfig, ratio: f64) -> (f64, usize) {
     let rate = link.forward.rate.highest().bps as f64;
     let goodput = |size: usize| {
-        let packet = Packet::from_buffer(0, Buffer::from_vec(vec![0; size]));
-        let bits = link.forward.framing.bits(&packet, link.carries_ethernet) as f64;
+        let bits = link.forward.framing.bits(size as u64, link.carries_ethernet) as f64;
         rate * (size as f64 - 40.0) * 8.0 / bits * (1.0 - ratio).powf(bits)
     };
     let sizes = 41..=usize::try_from(link.mtu).unwrap_or(usize::MAX);

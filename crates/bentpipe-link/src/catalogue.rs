@@ -1,6 +1,7 @@
 //! The catalogue: links by name, each value with its source. The files of `links/` are part of the program.
 
 use crate::config::{LinkConfig, lay_over};
+use crate::registry::Registry;
 use bentpipe_net::problem::{KeyProblem, Problem, syntax_problem};
 use include_dir::{Dir, include_dir};
 use toml::{Table, Value};
@@ -17,6 +18,7 @@ pub struct LinkFile {
     /// As it was written.
     pub text: String,
     table: Table,
+    registry: Registry,
 }
 
 /// Where a value comes from.
@@ -41,30 +43,45 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The catalogue's link of that name.
 pub fn named(name: &str) -> Option<Result<LinkFile, Problem>> {
+    named_with(name, &Registry::standard())
+}
+
+/// The same; what is put on top of it may name the kinds of `registry`.
+pub fn named_with(name: &str, registry: &Registry) -> Option<Result<LinkFile, Problem>> {
     let text = LINKS.get_file(format!("{name}.toml"))?.contents_utf8()?;
-    Some(LinkFile::parse(name, &format!("links/{name}.toml"), text))
+    Some(LinkFile::parse_with(name, &format!("links/{name}.toml"), text, registry))
 }
 
 impl LinkFile {
     /// Reads the text of a link file; `source_name` is how messages call it.
     pub fn parse(name: &str, source_name: &str, text: &str) -> Result<LinkFile, Problem> {
+        LinkFile::parse_with(name, source_name, text, &Registry::standard())
+    }
+
+    /// The same with the kinds of queues and impairments of `registry`.
+    pub fn parse_with(name: &str, source_name: &str, text: &str, registry: &Registry) -> Result<LinkFile, Problem> {
         let table: Table = toml::from_str(text).map_err(|error| syntax_problem(source_name, text, &error))?;
-        let file =
-            LinkFile { name: name.to_owned(), source_name: source_name.to_owned(), text: text.to_owned(), table };
+        let file = LinkFile {
+            name: name.to_owned(),
+            source_name: source_name.to_owned(),
+            text: text.to_owned(),
+            table,
+            registry: registry.clone(),
+        };
         file.config()?;
         Ok(file)
     }
 
     /// What the file alone means.
     pub fn config(&self) -> Result<LinkConfig, Problem> {
-        LinkConfig::from_table(self.table.clone()).map_err(|p| p.within(&self.source_name, &self.text))
+        LinkConfig::with_kinds(self.table.clone(), &self.registry).map_err(|p| p.within(&self.source_name, &self.text))
     }
 
     /// What it means with `over` on top: keys as in a link file.
     pub fn with(&self, over: Table) -> Result<LinkConfig, KeyProblem> {
         let mut table = self.table.clone();
         lay_over(&mut table, over);
-        LinkConfig::from_table(table)
+        LinkConfig::with_kinds(table, &self.registry)
     }
 
     /// Every value of the file with its source.

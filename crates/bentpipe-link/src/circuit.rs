@@ -119,7 +119,8 @@ pub struct Circuit {
     up: usize,
     demand: Option<Demand>,
     last_activity: Instant,
-    cut_at: Option<Instant>,
+    /// When the switch drops the calls; [`Instant::FAR`]: not as far as it is known.
+    cut_at: Instant,
     /// The call that came up last carries nothing before.
     carries_from: Instant,
     late: Stream,
@@ -140,7 +141,7 @@ impl Circuit {
             calls: Vec::new(),
             up: 0,
             last_activity: Instant::ZERO,
-            cut_at: None,
+            cut_at: Instant::FAR,
             carries_from: Instant::ZERO,
             late,
             counters: CircuitCounters::default(),
@@ -183,24 +184,21 @@ impl Circuit {
         self.last_activity = self.last_activity.max(now);
     }
 
-    /// When something may happen; `sending`: the circuit is in use, so it is not idle.
+    /// When something may happen, [`Instant::FAR`]: nothing; `sending`: the circuit is in use, so it is not idle.
     #[must_use]
-    pub fn next_wake(&self, sending: bool) -> Option<Instant> {
+    pub fn next_wake(&self, sending: bool) -> Instant {
         let first = self.first_end().map_or(Instant::FAR, |(_, ends)| ends);
-        let up = [self.hang_up_at(sending), self.cut_at, self.next_look()];
-        let first = up.into_iter().flatten().fold(first, Instant::min);
-        (first != Instant::FAR).then_some(first)
+        first.min(self.hang_up_at(sending)).min(self.cut_at).min(self.next_look())
     }
 
     /// Time has come to `now`. Returns what happened first and when; call again until `None`.
     pub fn wake(&mut self, now: Instant, sending: bool, noises: &[&RatioSchedule]) -> Option<(Instant, CircuitEvent)> {
         loop {
-            let due = |at: Option<Instant>| at.filter(|at| *at <= now);
             let set_up = self.first_end().filter(|(_, ends)| *ends <= now);
-            let others = [due(self.cut_at), due(self.hang_up_at(sending)), due(self.next_look())];
-            let first_other = others.into_iter().flatten().min();
+            let (cut, idle) = (self.cut_at, self.hang_up_at(sending));
+            let at = cut.min(idle).min(self.next_look());
             if let Some((number, ends)) = set_up
-                && first_other.is_none_or(|other| ends <= other)
+                && ends <= at
             {
                 if self.calls[number].stage < self.config.stages.len() {
                     self.enter_stage(number, self.calls[number].stage + 1, ends);
@@ -209,12 +207,16 @@ impl Circuit {
                 }
                 continue;
             }
-            let at = first_other?;
+            if at > now || at == Instant::FAR {
+                return None;
+            }
             // At the same time, the first of these.
-            let event = match others {
-                [Some(cut), _, _] if cut == at => CircuitEvent::Lost,
-                [_, Some(idle), _] if idle == at => CircuitEvent::HungUp,
-                _ => return Some((at, CircuitEvent::Look)),
+            let event = if cut == at {
+                CircuitEvent::Lost
+            } else if idle == at {
+                CircuitEvent::HungUp
+            } else {
+                return Some((at, CircuitEvent::Look));
             };
             if event == CircuitEvent::Lost {
                 self.counters.calls_lost += self.up as u64;
@@ -222,7 +224,7 @@ impl Circuit {
             while !self.calls.is_empty() {
                 self.end_last_call(at);
             }
-            self.cut_at = None;
+            self.cut_at = Instant::FAR;
             if let Some(demand) = &mut self.demand {
                 demand.stop();
             }
@@ -234,7 +236,7 @@ impl Circuit {
     /// The load must be looked at from now on, for nobody does: see [`Circuit::look`].
     #[must_use]
     pub fn is_unwatched(&self) -> bool {
-        self.up > 0 && self.demand.as_ref().is_some_and(|demand| demand.next_look().is_none())
+        self.up > 0 && self.demand.as_ref().is_some_and(|demand| demand.next_look() == Instant::FAR)
     }
 
     /// The load at `now`, after [`CircuitEvent::Look`] and when nobody watches it: calls once more or drops a call if that
@@ -242,7 +244,7 @@ impl Circuit {
     /// up, in nanoseconds. Returns whether a call was dropped.
     pub fn look(&mut self, now: Instant, airtime: &[u64]) -> bool {
         let (Some(demand), Some(on_demand)) = (&mut self.demand, self.config.on_demand) else { return false };
-        if demand.next_look().is_none_or(|due| due > now) {
+        if demand.next_look() > now {
             demand.start(now, airtime);
             return false;
         }
@@ -299,8 +301,8 @@ impl Circuit {
         &self.changes
     }
 
-    fn next_look(&self) -> Option<Instant> {
-        self.demand.as_ref()?.next_look()
+    fn next_look(&self) -> Instant {
+        self.demand.as_ref().map_or(Instant::FAR, Demand::next_look)
     }
 
     /// The call whose stage ends first; none ends at [`Instant::FAR`].
@@ -309,11 +311,11 @@ impl Circuit {
         setting_up.map(|(number, call)| (number, call.ends)).min_by_key(|(_, ends)| *ends)
     }
 
-    fn hang_up_at(&self, sending: bool) -> Option<Instant> {
+    fn hang_up_at(&self, sending: bool) -> Instant {
         if sending || self.up == 0 {
-            return None;
+            return Instant::FAR;
         }
-        self.config.idle_hang_up.map(|idle| self.last_activity + idle)
+        self.config.idle_hang_up.map_or(Instant::FAR, |idle| self.last_activity + idle)
     }
 
     /// Sets up what is missing from the calls that the circuit must have, as many as may be set up at once.
@@ -358,10 +360,9 @@ impl Circuit {
         self.counters.calls_most = self.counters.calls_most.max(self.up as u64);
         self.last_activity = self.last_activity.max(now);
         if self.up == 1 {
-            self.cut_at = self
-                .config
-                .gives_up
-                .and_then(|switch| noises.iter().filter_map(|n| n.first_excess(now, switch.above, switch.after)).min());
+            let cut =
+                |switch: GivesUp| noises.iter().filter_map(|n| n.first_excess(now, switch.above, switch.after)).min();
+            self.cut_at = self.config.gives_up.and_then(cut).unwrap_or(Instant::FAR);
             self.note(now, CircuitChange::Up);
         } else {
             self.note_calls(now);

@@ -12,20 +12,24 @@
 use crate::circuit::CircuitConfig;
 use crate::framing::{Aal5, AsyncPpp, Ethernet, FrameRelay, Framing, Ppp};
 use crate::geostationary::{self, Site};
-use crate::medium::{MediumConfig, Outage, PacketLoss};
-use crate::noise::{RatioSchedule, THUNDERSTORM, WANDER, WANDER_DOWNLINK};
-use crate::queue::QueueLimit;
+use crate::impairment::ImpairmentSpec;
+use crate::medium::MediumConfig;
+use crate::noise::RatioSchedule;
+use crate::queue::QueueConfig;
+use crate::registry::{QueueContext, Registry};
 use crate::trace;
 use crate::transmitter::RateSchedule;
 use bentpipe_net::problem::{KeyProblem, read};
 use bentpipe_net::time::{Duration, Instant};
-use bentpipe_net::units::{BitErrorRatio, BitRate, DataSize, Percent};
+use bentpipe_net::units::{BitErrorRatio, BitRate, DataSize};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 mod circuit;
+pub(crate) mod impairments;
 use circuit::CircuitText;
+use impairments::{LossText, NoiseText, OutageText};
 
 /// A link, complete and checked.
 #[derive(Clone, Debug)]
@@ -49,8 +53,8 @@ pub struct LinkConfig {
 /// One direction, complete.
 #[derive(Clone, Debug)]
 pub struct DirectionConfig {
-    /// What may wait.
-    pub queue: QueueLimit,
+    /// What may wait, and what leaves first.
+    pub queue: QueueConfig,
     /// What packets are wrapped in.
     pub framing: Framing,
     /// Rate of each channel over time.
@@ -61,6 +65,8 @@ pub struct DirectionConfig {
     pub noise: RatioSchedule,
     /// Delay, jitter, outages, packet loss.
     pub medium: MediumConfig,
+    /// What else happens to packets, in this order.
+    pub impairments: Vec<ImpairmentSpec>,
 }
 
 /// What a link file may hold. Every key of [`DirectionText`] may also stand at the top level, for both directions.
@@ -99,15 +105,16 @@ struct DirectionText {
     one_way_delay: Option<Duration>,
     geostationary: Option<GeostationaryText>,
     jitter: Option<Duration>,
-    queue: Option<QueueText>,
+    queue: Option<Table>,
     framing: Option<FramingText>,
     noise: Option<NoiseText>,
     loss: Option<LossText>,
     outages: Option<Vec<OutageText>>,
+    impairments: Option<Vec<Table>>,
 }
 
 /// The keys of [`DirectionText`].
-const DIRECTION_KEYS: [&str; 12] = [
+const DIRECTION_KEYS: [&str; 13] = [
     "rate",
     "rate_schedule",
     "rate_trace",
@@ -120,6 +127,7 @@ const DIRECTION_KEYS: [&str; 12] = [
     "noise",
     "loss",
     "outages",
+    "impairments",
 ];
 
 /// The other keys of [`LinkText`].
@@ -174,13 +182,6 @@ struct BundleText {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct QueueText {
-    bytes: Option<DataSize>,
-    packets: Option<u64>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case", deny_unknown_fields)]
 enum FramingText {
     None {},
@@ -217,49 +218,6 @@ enum FramingText {
 struct TrunkText {
     payload: DataSize,
     overhead: DataSize,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NoiseText {
-    ratio: Option<BitErrorRatio>,
-    background: Option<BitErrorRatio>,
-    burst: Option<BitErrorRatio>,
-    duration: Option<Duration>,
-    gap: Option<Duration>,
-    profile: Option<ProfileText>,
-    dwell: Option<Duration>,
-    steps: Option<Vec<NoiseStepText>>,
-    repeat: Option<Duration>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ProfileText {
-    Thunderstorm,
-    Wander,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NoiseStepText {
-    at: Duration,
-    ratio: BitErrorRatio,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LossText {
-    share: Percent,
-    burst: Option<f64>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OutageText {
-    at: Duration,
-    lasts: Duration,
-    every: Option<Duration>,
 }
 
 /// Puts `over` on top of `base`, key by key. A key of a set of alternatives replaces the others, for the direction it
@@ -335,9 +293,11 @@ fn drop_alternatives(base: &mut Table, over: &Table) {
             }
         }
     }
-    let kind = |table: &Table| table.get("framing").and_then(|f| f.get("type")).cloned();
-    if kind(over).is_some_and(|new| kind(base) != Some(new)) {
-        base.remove("framing");
+    for (key, kind) in [("framing", "type"), ("queue", "kind")] {
+        let kind = |table: &Table| table.get(key).and_then(|inner| inner.get(kind)).cloned();
+        if kind(over).is_some_and(|new| kind(base) != Some(new)) {
+            base.remove(key);
+        }
     }
 }
 
@@ -373,8 +333,13 @@ fn expand_shorthands(mut table: Table) -> Table {
 }
 
 impl LinkConfig {
-    /// Reads a link from TOML that has been parsed.
+    /// Reads a link from TOML that has been parsed, with the built-in kinds of queues and impairments.
     pub fn from_table(table: Table) -> Result<LinkConfig, KeyProblem> {
+        LinkConfig::with_kinds(table, &Registry::standard())
+    }
+
+    /// The same with the kinds of `registry`.
+    pub fn with_kinds(table: Table, registry: &Registry) -> Result<LinkConfig, KeyProblem> {
         let mut table = expand_shorthands(table);
         let mut both = Table::new();
         for key in DIRECTION_KEYS {
@@ -404,7 +369,7 @@ impl LinkConfig {
             table.insert(side.to_owned(), Value::Table(direction));
         }
         let text: LinkText = read(table)?;
-        text.resolve().map_err(|mut problem| {
+        text.resolve(registry).map_err(|mut problem| {
             // A key inherited from the top level is named where it stands.
             for side in ["forward", "return"] {
                 if let Some(key) = problem.key.strip_prefix(&format!("{side}.")) {
@@ -428,7 +393,7 @@ impl LinkConfig {
 }
 
 impl LinkText {
-    fn resolve(self) -> Result<LinkConfig, KeyProblem> {
+    fn resolve(self, registry: &Registry) -> Result<LinkConfig, KeyProblem> {
         let mtu = self.mtu.map_or(1500, |mtu| mtu.bytes);
         if !(68..=65_535).contains(&mtu) {
             return Err(KeyProblem::new("mtu", format!("{mtu} B is no MTU; allowed: 68 B (RFC 791) to 65535 B")));
@@ -447,8 +412,8 @@ impl LinkText {
         let ethernet = self.carries == Carries::Ethernet;
         let bundles = [&self.forward.bundle, &self.back.bundle].map(|bundle| bundle.as_ref().map(|b| b.channels));
         let channels = bundles.into_iter().flatten().max();
-        let forward = self.forward.resolve(round_trip, mtu, ethernet).map_err(|p| p.under("forward"))?;
-        let back = self.back.resolve(round_trip, mtu, ethernet).map_err(|p| p.under("return"))?;
+        let forward = self.forward.resolve(round_trip, mtu, ethernet, registry).map_err(|p| p.under("forward"))?;
+        let back = self.back.resolve(round_trip, mtu, ethernet, registry).map_err(|p| p.under("return"))?;
         let circuit = self.circuit.map(|circuit| circuit.resolve(channels)).transpose();
         let circuit = circuit.map_err(|p| p.under("circuit"))?;
         Ok(LinkConfig {
@@ -470,52 +435,40 @@ fn missing(key: &str, allowed: &str) -> KeyProblem {
 }
 
 impl DirectionText {
-    fn resolve(self, round_trip: Duration, mtu: u64, ethernet: bool) -> Result<DirectionConfig, KeyProblem> {
+    fn resolve(
+        self,
+        round_trip: Duration,
+        mtu: u64,
+        ethernet: bool,
+        registry: &Registry,
+    ) -> Result<DirectionConfig, KeyProblem> {
         let (rate, channels) = self.resolve_rate()?;
         let one_way_delay = self.delay()?.unwrap_or_default();
         let total = BitRate { bps: rate.highest().bps.saturating_mul(channels as u64) };
         let frame = if ethernet { mtu + 18 } else { mtu };
-        let queue = match self.queue {
-            None => QueueLimit::Bytes(total.bytes_in(round_trip).max(10 * frame)),
-            Some(QueueText { bytes: Some(bytes), packets: None }) => {
-                if bytes.bytes < frame {
-                    let what = format!("{bytes} does not hold one packet of {frame} B; allowed: {frame} B or more");
-                    return Err(KeyProblem::new("queue.bytes", what));
-                }
-                QueueLimit::Bytes(bytes.bytes)
-            }
-            Some(QueueText { bytes: None, packets: Some(packets) }) => {
-                if packets == 0 {
-                    return Err(KeyProblem::new("queue.packets", "0 would drop everything; allowed: 1 or more"));
-                }
-                QueueLimit::Packets(packets)
-            }
-            Some(_) => return Err(KeyProblem::new("queue", "allowed: either bytes or packets")),
-        };
+        let context = QueueContext::new(frame, total, total.bytes_in(round_trip).max(10 * frame));
+        let queue = registry.queue(self.queue.unwrap_or_default(), &context).map_err(|p| p.under("queue"))?;
         let framing = self.framing.map_or(Ok(Framing::None), FramingText::resolve).map_err(|p| p.under("framing"))?;
         let noise = match self.noise {
             None => RatioSchedule::Constant(BitErrorRatio::ZERO),
             Some(noise) => noise.resolve().map_err(|p| p.under("noise"))?,
         };
         let loss = self.loss.map(LossText::resolve).transpose().map_err(|p| p.under("loss"))?;
-        let mut outages = Vec::new();
-        for (i, outage) in self.outages.unwrap_or_default().into_iter().enumerate() {
-            if outage.every.is_some_and(|every| every <= outage.lasts) {
-                return Err(KeyProblem::new(
-                    format!("outages.{i}.every"),
-                    "must be longer than the outage lasts, or nothing would ever get through",
-                ));
-            }
-            outages.push(Outage { at: Instant::ZERO + outage.at, lasts: outage.lasts, every: outage.every });
-        }
+        let outages = self.outages.unwrap_or_default().into_iter().enumerate();
+        let outages: Result<_, _> =
+            outages.map(|(i, outage)| outage.resolve().map_err(|p| p.under(&format!("outages.{i}")))).collect();
+        let impairments = self.impairments.unwrap_or_default().into_iter().enumerate();
+        let impairments: Result<_, _> = impairments
+            .map(|(i, table)| registry.impairment(table).map_err(|p| p.under(&format!("impairments.{i}"))))
+            .collect();
         let medium = MediumConfig {
             one_way_delay,
             jitter: self.jitter.unwrap_or_default(),
-            outages,
+            outages: outages?,
             loss,
             deliver_damaged: !framing.checks(),
         };
-        Ok(DirectionConfig { queue, framing, rate, channels, noise, medium })
+        Ok(DirectionConfig { queue, framing, rate, channels, noise, medium, impairments: impairments? })
     }
 
     fn has_rate(&self) -> bool {
@@ -668,72 +621,5 @@ impl FramingText {
                 })
             }
         })
-    }
-}
-
-impl NoiseText {
-    fn resolve(self) -> Result<RatioSchedule, KeyProblem> {
-        const ALLOWED: &str =
-            "allowed: ratio; or background, burst, duration and gap; or profile and dwell; or steps (and repeat)";
-        let is = |some: [bool; 9]| {
-            some == [
-                self.ratio.is_some(),
-                self.background.is_some(),
-                self.burst.is_some(),
-                self.duration.is_some(),
-                self.gap.is_some(),
-                self.profile.is_some(),
-                self.dwell.is_some(),
-                self.steps.is_some(),
-                self.repeat.is_some(),
-            ]
-        };
-        const O: bool = false;
-        const I: bool = true;
-        let not_zero = |key: &str, time: Duration| match time.ns {
-            0 => Err(KeyProblem::new(key, "must be longer than \"0 s\"")),
-            _ => Ok(time),
-        };
-        if let (Some(ratio), true) = (self.ratio, is([I, O, O, O, O, O, O, O, O])) {
-            return Ok(RatioSchedule::Constant(ratio));
-        }
-        if let (Some(background), Some(burst), Some(duration), Some(gap), true) =
-            (self.background, self.burst, self.duration, self.gap, is([O, I, I, I, I, O, O, O, O]))
-        {
-            let (duration, gap) = (not_zero("duration", duration)?, not_zero("gap", gap)?);
-            return Ok(RatioSchedule::bursts(background, burst, duration, gap));
-        }
-        if let (Some(profile), Some(dwell), true) = (self.profile, self.dwell, is([O, O, O, O, O, I, I, O, O])) {
-            let dwell = not_zero("dwell", dwell)?;
-            let (ratios, floor) = match profile {
-                ProfileText::Thunderstorm => (THUNDERSTORM, 0.0),
-                ProfileText::Wander => (WANDER, WANDER_DOWNLINK),
-            };
-            // Two independent sources of errors in a row: wrong if exactly one of them inverts the bit.
-            let ratios: Result<Vec<_>, _> =
-                ratios.iter().map(|up| BitErrorRatio::new(up + floor - 2.0 * up * floor)).collect();
-            let ratios = ratios.map_err(|e| KeyProblem::new("profile", e.to_string()))?;
-            return Ok(RatioSchedule::sequence(&ratios, dwell, false));
-        }
-        if let (Some(steps), true) = (&self.steps, is([O, O, O, O, O, O, O, I, self.repeat.is_some()])) {
-            check_starts(steps.iter().map(|step| step.at), self.repeat)?;
-            let steps = steps.iter().map(|step| (Instant::ZERO + step.at, step.ratio)).collect();
-            return Ok(RatioSchedule::Steps { steps, repeat: self.repeat });
-        }
-        Err(KeyProblem::new("", ALLOWED))
-    }
-}
-
-impl LossText {
-    fn resolve(self) -> Result<PacketLoss, KeyProblem> {
-        let share = self.share.fraction();
-        let Some(burst_mean) = self.burst else { return Ok(PacketLoss::independent(share)) };
-        // The chain must be able to enter the bad state often enough: share ≤ burst / (burst + 1).
-        let least = (share / (1.0 - share)).max(1.0);
-        if !(burst_mean >= least && burst_mean.is_finite()) {
-            let what = format!("a mean of {burst_mean} packets cannot make {}; allowed: {least} or more", self.share);
-            return Err(KeyProblem::new("burst", what));
-        }
-        Ok(PacketLoss { share, burst_mean })
     }
 }

@@ -66,8 +66,8 @@ pub(crate) enum Asks {
 #[derive(Debug)]
 pub(crate) struct Demand {
     config: OnDemand,
-    /// None: nothing is sent, and nothing could be released.
-    next_look: Option<Instant>,
+    /// [`Instant::FAR`]: nothing is sent, and nothing could be released.
+    next_look: Instant,
     /// Airtime of each direction at each look, the oldest one `history` ago; the first is from the start.
     looks: VecDeque<(Instant, Vec<u64>)>,
     above_since: Option<Instant>,
@@ -76,24 +76,24 @@ pub(crate) struct Demand {
 
 impl Demand {
     pub(crate) fn new(config: OnDemand) -> Demand {
-        Demand { config, next_look: None, looks: VecDeque::new(), above_since: None, below_since: None }
+        Demand { config, next_look: Instant::FAR, looks: VecDeque::new(), above_since: None, below_since: None }
     }
 
-    pub(crate) fn next_look(&self) -> Option<Instant> {
+    pub(crate) fn next_look(&self) -> Instant {
         self.next_look
     }
 
     /// Starts to look, unless it does already; `airtime`: of each direction, nanoseconds of all its channels so far.
     pub(crate) fn start(&mut self, now: Instant, airtime: &[u64]) {
-        if self.next_look.is_none() {
+        if self.next_look == Instant::FAR {
             self.looks = VecDeque::from([(now, airtime.to_vec())]);
             (self.above_since, self.below_since) = (None, None);
-            self.next_look = Some(now + self.config.interval);
+            self.next_look = now + self.config.interval;
         }
     }
 
     pub(crate) fn stop(&mut self) {
-        self.next_look = None;
+        self.next_look = Instant::FAR;
     }
 
     /// What is asked for at `now`, with `up` channels up.
@@ -107,7 +107,7 @@ impl Demand {
             most.unwrap_or(0) as f64 / now.since(*since).ns.max(1) as f64
         });
         self.looks.push_back((now, airtime.to_vec()));
-        self.next_look = Some(now + interval);
+        self.next_look = now + interval;
         let lasting = |is: bool, since: &mut Option<Instant>, long: Duration| {
             *since = is.then(|| since.unwrap_or(now));
             since.is_some_and(|since| now.since(since) >= long)
@@ -197,8 +197,8 @@ mod tests {
     fn it_looks_no_more_when_nothing_is_sent() {
         let mut demand = demand(0, 0, 2);
         assert_eq!(asked(&mut demand, &[0.1, 0.0, 0.0], 1), []);
-        assert_eq!(demand.next_look(), None);
+        assert_eq!(demand.next_look(), Instant::FAR);
         demand.start(Instant { ns: 9 * SECOND }, &[5, 0]);
-        assert_eq!(demand.next_look(), Some(Instant { ns: 10 * SECOND }));
+        assert_eq!(demand.next_look(), Instant { ns: 10 * SECOND });
     }
 }

@@ -1,9 +1,9 @@
 //! One direction of a link: queue discipline → framing → transmitter → medium (one per receiver).
 
-use crate::express::{Express, Way};
+use crate::fast_path::{FastPath, PathConfig};
 use crate::framing::Framing;
 use crate::medium::{Medium, MediumCounters};
-use crate::queue::{Fifo, QueueLimit};
+use crate::queue::{Queue, QueueDiscipline};
 use crate::transmitter::Transmitter;
 use bentpipe_net::packet::Packet;
 use bentpipe_net::time::Instant;
@@ -15,7 +15,7 @@ pub struct SenderCounters {
     pub offered_packets: u64,
     /// Their bytes, framing not included.
     pub offered_bytes: u64,
-    /// Refused by the full queue.
+    /// Dropped by the queue, at once or after they waited.
     pub dropped_packets: u64,
     /// Out on the wire, last bit included.
     pub sent_packets: u64,
@@ -54,34 +54,36 @@ pub struct Sample {
 
 /// A chain from one site to one or more others.
 #[derive(Debug)]
-pub struct Direction {
-    queue: Fifo,
+pub struct Direction<P> {
+    queue: Queue<P>,
     framing: Framing,
     carries_ethernet: bool,
-    transmitter: Transmitter,
-    media: Vec<Medium>,
+    transmitter: Transmitter<P>,
+    media: Vec<Medium<P>>,
     /// In place of the queue, the transmitter and the medium, where nothing can happen to a packet.
-    express: Option<Express>,
-    /// See [`Direction::next_event`].
+    fast_path: Option<FastPath<P>>,
+    /// See [`Direction::next_wake`].
     next: Instant,
+    /// When a packet leaves the queue that is held back while a channel is free; [`Instant::FAR`]: none is.
+    release: Instant,
     counters: SenderCounters,
 }
 
-impl Direction {
+impl<P: Packet> Direction<P> {
     /// An idle chain. `open`: nothing must be set up first; else see [`Direction::open`].
     #[must_use]
     pub fn new(
-        limit: QueueLimit,
+        queue: Queue<P>,
         framing: Framing,
         carries_ethernet: bool,
-        mut transmitter: Transmitter,
-        media: Vec<Medium>,
+        mut transmitter: Transmitter<P>,
+        media: Vec<Medium<P>>,
         open: bool,
     ) -> Self {
-        let way = |delay, rate| Way { limit, framing, carries_ethernet, rate, delay };
-        let express = match &media[..] {
-            [medium] if open && !framing.reads_content() => {
-                medium.only_delay().zip(transmitter.single_rate()).map(|(delay, rate)| Express::new(way(delay, rate)))
+        let fast_path = match (queue.fifo_limit(), &media[..]) {
+            (Some(limit), [medium]) if open && !framing.reads_content() => {
+                let path = |delay, rate| PathConfig { limit, framing, carries_ethernet, rate, delay };
+                medium.only_delay().zip(transmitter.single_rate()).map(|(delay, rate)| FastPath::new(path(delay, rate)))
             }
             _ => None,
         };
@@ -89,69 +91,79 @@ impl Direction {
             transmitter.set_open(0, Instant::ZERO);
         }
         Direction {
-            queue: Fifo::new(limit),
+            queue,
             framing,
             carries_ethernet,
             transmitter,
             media,
-            express,
+            fast_path,
             next: Instant::FAR,
+            release: Instant::FAR,
             counters: SenderCounters::default(),
         }
     }
 
     /// A packet comes in at the sender.
     #[inline]
-    pub fn offer(&mut self, now: Instant, packet: Packet) {
-        if let Some(express) = &mut self.express {
-            express.offer(now, packet);
-            self.next = express.next_arrival();
+    pub fn offer(&mut self, now: Instant, packet: P) {
+        if let Some(path) = &mut self.fast_path {
+            path.offer(now, packet);
+            self.next = path.next_arrival();
         } else {
             self.offer_to_queue(now, packet);
         }
     }
 
-    fn offer_to_queue(&mut self, now: Instant, packet: Packet) {
+    fn offer_to_queue(&mut self, now: Instant, packet: P) {
         self.counters.offered_packets += 1;
         self.counters.offered_bytes += packet.bytes();
-        if self.transmitter.has_room() {
+        if self.queue.is_fifo() && self.transmitter.has_room() {
+            // Nothing waits.
             self.start(now, packet, false);
             self.find_next();
-        } else if self.queue.push(packet) {
-            self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(self.queue.bytes());
-        } else {
-            self.counters.dropped_packets += 1;
+            return;
         }
+        self.counters.dropped_packets += self.queue.push(now, packet);
+        if !self.queue.is_fifo() {
+            self.start_all(now);
+        }
+        self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(self.queue.bytes());
     }
 
     /// Moves packets whose transmission is over to the media, and the next ones onto the channels. Returns the time of
     /// the last transmission that ended.
     #[inline]
     pub fn advance(&mut self, now: Instant) -> Option<Instant> {
-        if let Some(express) = &mut self.express {
-            return express.advance(now);
+        if let Some(path) = &mut self.fast_path {
+            return path.advance(now);
         }
-        if self.transmitter.first_end() > now { None } else { self.finish(now) }
+        if self.must_advance() > now { None } else { self.work_off(now) }
     }
 
-    fn finish(&mut self, now: Instant) -> Option<Instant> {
+    fn work_off(&mut self, now: Instant) -> Option<Instant> {
         let mut last_end = None;
-        while let Some(sent) = self.transmitter.finish(now) {
+        loop {
+            while self.release <= now && self.release < self.transmitter.next_end() {
+                let at = self.release;
+                self.start_all(at);
+                debug_assert!(self.release > at, "{:?} lets nothing leave when it said", self.queue);
+            }
+            let Some(sent) = self.transmitter.finish(now) else { break };
             last_end = Some(sent.end);
             if sent.lost {
                 self.counters.abandoned_packets += 1;
-                self.start_next(sent.end, true);
-                continue;
-            }
-            self.counters.sent_packets += 1;
-            self.counters.link_bits += sent.bits;
-            if let Some((last, others)) = self.media.split_last_mut() {
-                for medium in others {
-                    medium.carry(sent.start, sent.end, sent.bits, sent.packet.clone());
+            } else {
+                self.counters.sent_packets += 1;
+                self.counters.link_bits += sent.bits;
+                if let Some((last, others)) = self.media.split_last_mut() {
+                    for medium in others {
+                        medium.carry(sent.start, sent.end, sent.bits, sent.packet.clone());
+                    }
+                    last.carry(sent.start, sent.end, sent.bits, sent.packet);
                 }
-                last.carry(sent.start, sent.end, sent.bits, sent.packet);
             }
             self.start_next(sent.end, true);
+            self.find_release();
         }
         self.find_next();
         last_end
@@ -161,27 +173,27 @@ impl Direction {
     /// `carries_from`; those that are down now finish what they send, and what comes later waits for others.
     pub fn open(&mut self, now: Instant, channels: usize, carries_from: Instant) {
         self.transmitter.set_open(channels, carries_from);
-        while self.start_next(now, false) {}
-        self.find_next();
+        self.start_all(now);
     }
 
-    /// The circuit was cut: what is being sent is lost, what comes now waits.
+    /// The circuit was lost: what is being sent is lost, what comes now waits.
     pub fn cut(&mut self) {
         let lost = self.transmitter.abandon();
         self.counters.abandoned_packets += lost as u64;
         self.transmitter.set_open(0, Instant::ZERO);
+        self.find_release();
         self.find_next();
     }
 
     /// The next packet that arrived by `now`, and the number of its receiver.
     #[inline]
-    pub fn deliver(&mut self, now: Instant) -> Option<(usize, Packet)> {
+    pub fn deliver(&mut self, now: Instant) -> Option<(usize, P)> {
         if self.next > now {
             return None;
         }
-        if let Some(express) = &mut self.express {
-            let packet = express.deliver(now);
-            self.next = express.next_arrival();
+        if let Some(path) = &mut self.fast_path {
+            let packet = path.deliver(now);
+            self.next = path.next_arrival();
             return Some((0, packet?));
         }
         let arrived = match &mut self.media[..] {
@@ -196,14 +208,7 @@ impl Direction {
     /// worked off then, at their own times.
     #[must_use]
     #[inline]
-    pub fn next_wake(&self) -> Option<Instant> {
-        let first = self.next_event();
-        (first != Instant::FAR).then_some(first)
-    }
-
-    /// The same; [`Instant::FAR`]: nothing.
-    #[inline]
-    pub(crate) fn next_event(&self) -> Instant {
+    pub fn next_wake(&self) -> Instant {
         self.next
     }
 
@@ -212,7 +217,7 @@ impl Direction {
     fn find_next(&mut self) {
         self.next = match &self.media[..] {
             [medium] if medium.next_arrival() != Instant::FAR => medium.next_arrival(),
-            [_] => self.transmitter.first_end(),
+            [_] => self.transmitter.next_end().min(self.release),
             _ => self.first_of_many(),
         };
     }
@@ -226,36 +231,27 @@ impl Direction {
         }
         if last == Instant::FAR {
             // Nothing is on its way to one of them.
-            first = first.min(self.transmitter.first_end());
+            first = first.min(self.transmitter.next_end()).min(self.release);
         }
         first
-    }
-
-    /// When the next transmission ends; [`Instant::FAR`]: never.
-    fn first_end(&self) -> Instant {
-        match &self.express {
-            Some(express) => express.first_end(),
-            None => self.transmitter.first_end(),
-        }
     }
 
     /// When [`Direction::advance`] must be called next; [`Instant::FAR`]: not for the sake of any packet.
     #[inline]
     pub(crate) fn must_advance(&self) -> Instant {
-        self.transmitter.first_end()
+        self.transmitter.next_end().min(self.release)
     }
 
-    /// When the next transmission ends.
+    /// When the next transmission ends; [`Instant::FAR`]: never.
     #[must_use]
-    pub fn next_end(&self) -> Option<Instant> {
-        let first = self.first_end();
-        (first != Instant::FAR).then_some(first)
+    pub fn next_end(&self) -> Instant {
+        self.fast_path.as_ref().map_or(self.transmitter.next_end(), FastPath::first_end)
     }
 
     /// Whether packets are being sent.
     #[must_use]
     pub fn is_sending(&self) -> bool {
-        self.express.as_ref().map_or(self.transmitter.busy_channels(), Express::sending) > 0
+        self.fast_path.as_ref().map_or(self.transmitter.busy_channels(), FastPath::sending) > 0
     }
 
     /// How long the channels have been sending until `now`, their times added up, in nanoseconds. Of a direction that had to
@@ -268,14 +264,19 @@ impl Direction {
     /// Whether packets wait.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.express.as_ref().map_or(self.queue.packets(), |express| express.waiting() as u64) > 0
+        self.fast_path.as_ref().map_or(self.queue.packets(), |path| path.waiting() as u64) > 0
+    }
+
+    /// The queue discipline, to change while it runs; `None`: a FIFO. It must not change when a packet that waits may leave.
+    pub fn discipline_mut(&mut self) -> Option<&mut dyn QueueDiscipline> {
+        self.queue.discipline_mut()
     }
 
     /// Counters of the sending side.
     #[must_use]
     pub fn sender_counters(&self) -> SenderCounters {
-        if let Some(express) = &self.express {
-            return express.sender_counters();
+        if let Some(path) = &self.fast_path {
+            return path.sender_counters();
         }
         SenderCounters {
             queue_packets: self.queue.packets(),
@@ -287,8 +288,8 @@ impl Direction {
 
     /// Counters of each receiver.
     pub fn receiver_counters(&self) -> impl Iterator<Item = MediumCounters> + '_ {
-        let express = self.express.as_ref();
-        self.media.iter().map(move |medium| express.map_or_else(|| medium.counters(), Express::receiver_counters))
+        let path = self.fast_path.as_ref();
+        self.media.iter().map(move |medium| path.map_or_else(|| medium.counters(), FastPath::receiver_counters))
     }
 
     /// Where the direction stands at `now`, all receivers together.
@@ -312,26 +313,41 @@ impl Direction {
         sample
     }
 
-    /// The ways to the receivers.
+    /// The paths to the receivers.
     #[must_use]
-    pub fn media(&self) -> &[Medium] {
+    pub fn media(&self) -> &[Medium<P>] {
         &self.media
     }
 
+    /// Fills the free channels.
+    fn start_all(&mut self, now: Instant) {
+        while self.start_next(now, false) {}
+        self.find_release();
+        self.find_next();
+    }
+
+    /// Starts the next packet, if a channel is free. `follows`: see [`Transmitter::start`].
     #[inline]
     fn start_next(&mut self, now: Instant, follows: bool) -> bool {
         if !self.transmitter.has_room() {
             return false;
         }
-        let Some(packet) = self.queue.pop() else { return false };
+        let (packet, dropped) = self.queue.pop(now);
+        self.counters.dropped_packets += dropped;
+        let Some(packet) = packet else { return false };
         self.start(now, packet, follows);
         true
     }
 
     #[inline]
-    fn start(&mut self, now: Instant, packet: Packet, follows: bool) {
-        let bits = self.framing.bits(&packet, self.carries_ethernet);
+    fn start(&mut self, now: Instant, packet: P, follows: bool) {
+        let bits = self.framing.bits_of(&packet, self.carries_ethernet);
         self.transmitter.start(now, packet, bits, follows);
+    }
+
+    #[inline]
+    fn find_release(&mut self) {
+        self.release = if self.transmitter.has_room() { self.queue.next_departure() } else { Instant::FAR };
     }
 }
 
@@ -339,39 +355,29 @@ impl Direction {
 mod tests {
     use super::*;
     use crate::framing::{Ethernet, Ppp};
-    use crate::medium::MediumConfig;
-    use crate::noise::{NoiseProcess, RatioSchedule};
+    use crate::queue::QueueLimit;
     use crate::transmitter::RateSchedule;
-    use bentpipe_net::seed::Seed;
+    use bentpipe_net::packet::Dummy;
     use bentpipe_net::time::Duration;
-    use bentpipe_net::units::{BitErrorRatio, BitRate};
+    use bentpipe_net::units::BitRate;
     use proptest::prelude::*;
 
     /// A direction without errors, as it is made, and one that moves packets from part to part.
-    fn both(limit: QueueLimit, framing: Framing, bps: u64, delay: Duration) -> [Direction; 2] {
-        [true, false].map(|express| {
-            let config = MediumConfig {
-                one_way_delay: delay,
-                jitter: Duration::ZERO,
-                outages: vec![],
-                loss: None,
-                deliver_damaged: false,
-            };
-            let seed = Seed(1);
-            let noise = NoiseProcess::new(RatioSchedule::Constant(BitErrorRatio::ZERO), seed.stream("noise"));
-            let medium = Medium::new(config, noise, seed.stream("loss"), seed.stream("jitter"));
+    fn both(limit: QueueLimit, framing: Framing, bps: u64, delay: Duration) -> [Direction<Dummy>; 2] {
+        [true, false].map(|fast| {
+            let medium = Medium::new(delay, false, Vec::new());
             let transmitter = Transmitter::new(RateSchedule::constant(BitRate::from_bps(bps)), 1);
-            let mut direction = Direction::new(limit, framing, false, transmitter, vec![medium], true);
-            assert!(direction.express.is_some());
-            if !express {
-                direction.express = None;
+            let mut direction = Direction::new(Queue::fifo(limit), framing, false, transmitter, vec![medium], true);
+            assert!(direction.fast_path.is_some());
+            if !fast {
+                direction.fast_path = None;
             }
             direction
         })
     }
 
     /// What is seen of a direction at `now`: its arrivals, its counters, its next end.
-    fn seen(direction: &mut Direction, now: Instant) -> impl PartialEq + std::fmt::Debug {
+    fn seen(direction: &mut Direction<Dummy>, now: Instant) -> impl PartialEq + std::fmt::Debug {
         direction.advance(now);
         let arrivals: Vec<u64> = std::iter::from_fn(|| direction.deliver(now)).map(|(_, packet)| packet.id).collect();
         let receivers: Vec<MediumCounters> = direction.receiver_counters().collect();
@@ -381,7 +387,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_express_way_is_the_way_from_part_to_part(
+        fn the_fast_path_does_what_the_parts_do(
             offers in prop::collection::vec((0u64..3_000_000, 20u32..1600), 1..120),
             bytes in 0u64..20_000, packets in any::<bool>(), ppp in any::<bool>(),
             bps in prop::sample::select(vec![9_600, 64_000, 7_000_000, 300_000_000, 999_999_999, u64::MAX / 2]),
@@ -392,25 +398,25 @@ mod tests {
                 true => Framing::Ppp(Ppp::PLAIN),
                 false => Framing::Ethernet(Ethernet { preamble_and_gap: true, minimum: true }),
             };
-            let [mut express, mut parts] = both(limit, framing, bps, Duration { ns: delay_ns });
+            let [mut fast, mut parts] = both(limit, framing, bps, Duration { ns: delay_ns });
             let mut now = Instant::ZERO;
             for (id, (gap, length)) in offers.into_iter().enumerate() {
                 let until = now + Duration { ns: gap };
                 // Either is woken when the other one is due, too: that must make no difference.
-                while let Some(at) = express.next_wake().into_iter().chain(parts.next_wake()).min().filter(|at| *at <= until) {
-                    prop_assert_eq!(seen(&mut express, at), seen(&mut parts, at));
+                while let Some(at) = Some(fast.next_wake().min(parts.next_wake())).filter(|at| *at <= until) {
+                    prop_assert_eq!(seen(&mut fast, at), seen(&mut parts, at));
                 }
                 now = until;
-                prop_assert_eq!(seen(&mut express, now), seen(&mut parts, now));
-                for direction in [&mut express, &mut parts] {
-                    direction.offer(now, Packet::from_pattern(id as u64, 0, 0, length));
+                prop_assert_eq!(seen(&mut fast, now), seen(&mut parts, now));
+                for direction in [&mut fast, &mut parts] {
+                    direction.offer(now, Dummy::new(id as u64, length));
                 }
-                prop_assert_eq!(seen(&mut express, now), seen(&mut parts, now));
+                prop_assert_eq!(seen(&mut fast, now), seen(&mut parts, now));
             }
-            while let Some(at) = express.next_wake().into_iter().chain(parts.next_wake()).min() {
-                prop_assert_eq!(seen(&mut express, at), seen(&mut parts, at));
+            while let Some(at) = Some(fast.next_wake().min(parts.next_wake())).filter(|at| *at != Instant::FAR) {
+                prop_assert_eq!(seen(&mut fast, at), seen(&mut parts, at));
             }
-            prop_assert_eq!(express.sender_counters().sending_packets, 0);
+            prop_assert_eq!(fast.sender_counters().sending_packets, 0);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Framing: how many bits a packet becomes on the wire, and whether a check discards damaged ones.
 
+use bentpipe_net::content::pattern_byte;
 use bentpipe_net::packet::Packet;
 
 /// What a packet is wrapped in.
@@ -84,16 +85,26 @@ impl Framing {
     /// Bits that `packet` occupies on the wire. `ethernet`: it is an Ethernet frame, not an IP packet.
     #[must_use]
     #[inline]
-    pub fn bits(&self, packet: &Packet, ethernet: bool) -> u64 {
-        let length = packet.bytes();
+    pub fn bits_of(&self, packet: &impl Packet, ethernet: bool) -> u64 {
+        self.count(packet.bytes(), ethernet, |visit| packet.for_each_byte(visit))
+    }
+
+    /// Bits that a packet of `length` bytes occupies; where they depend on its content, that of random bytes.
+    #[must_use]
+    pub fn bits(&self, length: u64, ethernet: bool) -> u64 {
+        self.count(length, ethernet, |visit| (0..length).map(|at| pattern_byte(0, at)).for_each(visit))
+    }
+
+    #[inline]
+    fn count(&self, length: u64, ethernet: bool, each_byte: impl FnOnce(&mut dyn FnMut(u8))) -> u64 {
         match self {
             Framing::None => length * 8,
             Framing::Ppp(ppp) => {
                 let octets = (ppp.overhead(ethernet) + length) * 8;
-                octets + if ppp.bit_stuffing { stuffed_zeros(ppp, packet) } else { 0 }
+                octets + if ppp.bit_stuffing { stuffed_zeros(ppp, each_byte) } else { 0 }
             }
             Framing::AsyncPpp(line) => {
-                let octets = line.frame.overhead(ethernet) + length + escapes(line, packet);
+                let octets = line.frame.overhead(ethernet) + length + escapes(line, each_byte);
                 octets * line.bits_per_byte
             }
             Framing::Ethernet(options) => {
@@ -153,7 +164,7 @@ impl Ppp {
 
 /// Zeros inserted after five ones in a row, least significant bit first, over header and packet. The check sequence is
 /// taken as random: one more in 62 bits at most, which is left out.
-fn stuffed_zeros(ppp: &Ppp, packet: &Packet) -> u64 {
+fn stuffed_zeros(ppp: &Ppp, each_byte: impl FnOnce(&mut dyn FnMut(u8))) -> u64 {
     let mut ones = 0;
     let mut zeros = 0;
     let mut octet = |byte: u8| {
@@ -177,13 +188,13 @@ fn stuffed_zeros(ppp: &Ppp, packet: &Packet) -> u64 {
         octet(0x00);
     }
     octet(0x21);
-    packet.for_each_byte(octet);
+    each_byte(&mut octet);
     zeros
 }
 
 /// Octets that are sent as two: flag, escape and mapped control characters, in header and packet (the address 0xff is
 /// never one; control 0x03 and the protocol's 0x00 are when mapped).
-fn escapes(line: &AsyncPpp, packet: &Packet) -> u64 {
+fn escapes(line: &AsyncPpp, each_byte: impl FnOnce(&mut dyn FnMut(u8))) -> u64 {
     let escaped = |byte: u8| -> u64 {
         let mapped = byte < 0x20 && line.escape_map >> byte & 1 == 1;
         u64::from(byte == 0x7d || byte == 0x7e || mapped)
@@ -195,56 +206,56 @@ fn escapes(line: &AsyncPpp, packet: &Packet) -> u64 {
     if line.frame.protocol_bytes == 2 {
         count += escaped(0x00);
     }
-    packet.for_each_byte(|byte| count += escaped(byte));
+    each_byte(&mut |byte| count += escaped(byte));
     count
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_net::packet::Buffer;
+    use bentpipe_net::buffer::Buffer;
 
-    fn packet(bytes: Vec<u8>) -> Packet {
-        Packet::from_buffer(0, Buffer::from_vec(bytes))
+    fn packet(bytes: Vec<u8>) -> Buffer {
+        Buffer::from_vec(bytes)
     }
 
     #[test]
     fn overheads_are_the_published_ones() {
         let p = packet(vec![0xaa; 1500]);
-        assert_eq!(Framing::None.bits(&p, false), 12_000);
-        assert_eq!(Framing::Ppp(Ppp::PLAIN).bits(&p, false), (1500 + 7) * 8);
+        assert_eq!(Framing::None.bits_of(&p, false), 12_000);
+        assert_eq!(Framing::Ppp(Ppp::PLAIN).bits_of(&p, false), (1500 + 7) * 8);
         let ethernet = Framing::Ethernet(Ethernet { preamble_and_gap: true, minimum: true });
-        assert_eq!(ethernet.bits(&p, false), 1538 * 8);
-        assert_eq!(ethernet.bits(&packet(vec![0; 46]), false), 84 * 8, "64 bytes, preamble and gap");
-        assert_eq!(ethernet.bits(&packet(vec![0; 40]), false), 84 * 8, "padded");
+        assert_eq!(ethernet.bits_of(&p, false), 1538 * 8);
+        assert_eq!(ethernet.bits_of(&packet(vec![0; 46]), false), 84 * 8, "64 bytes, preamble and gap");
+        assert_eq!(ethernet.bits_of(&packet(vec![0; 40]), false), 84 * 8, "padded");
         let relay = Framing::FrameRelay(FrameRelay { address_bytes: 2, trunk: None });
-        assert_eq!(relay.bits(&p, false), (1500 + 7) * 8);
+        assert_eq!(relay.bits_of(&p, false), (1500 + 7) * 8);
         // A bridged ping of 64 + 8 + 20 + 14 bytes as in NTIA 98-354 §4, with the Ethernet check sequence.
         let plain = Framing::Ethernet(Ethernet { preamble_and_gap: false, minimum: true });
-        assert_eq!(plain.bits(&packet(vec![0; 106]), true), 110 * 8);
+        assert_eq!(plain.bits_of(&packet(vec![0; 106]), true), 110 * 8);
     }
 
     #[test]
     fn the_acts_trunk_adds_what_ntia_counted() {
         // NTIA 98-354 §5.3: 1400 B of data + TCP 32 + IP 20 + router 4 + FRACS 48 = 1504 B.
         let trunk = Framing::FrameRelay(FrameRelay { address_bytes: 2, trunk: Some((248, 8)) });
-        assert_eq!(trunk.bits(&packet(vec![0; 1452]), false), 1504 * 8);
-        assert_eq!(trunk.bits(&packet(vec![0; 244]), false), 256 * 8, "exactly one unit");
-        assert_eq!(trunk.bits(&packet(vec![0; 245]), false), (249 + 16) * 8, "one byte more, one unit more");
+        assert_eq!(trunk.bits_of(&packet(vec![0; 1452]), false), 1504 * 8);
+        assert_eq!(trunk.bits_of(&packet(vec![0; 244]), false), 256 * 8, "exactly one unit");
+        assert_eq!(trunk.bits_of(&packet(vec![0; 245]), false), (249 + 16) * 8, "one byte more, one unit more");
     }
 
     #[test]
     fn aal5_fills_whole_cells() {
         let llc = Framing::Aal5(Aal5 { llc: true });
         // RFC 2684: an IP packet of 1500 B, 8 + 8 B around it: 1516 B in 32 cells (1536 B).
-        assert_eq!(llc.bits(&packet(vec![0; 1500]), false), 32 * 53 * 8);
+        assert_eq!(llc.bits_of(&packet(vec![0; 1500]), false), 32 * 53 * 8);
         // An acknowledgement of 40 B just does not fit one cell with LLC, and just does without.
-        assert_eq!(llc.bits(&packet(vec![0; 40]), false), 2 * 53 * 8);
+        assert_eq!(llc.bits_of(&packet(vec![0; 40]), false), 2 * 53 * 8);
         let plain = Framing::Aal5(Aal5 { llc: false });
-        assert_eq!(plain.bits(&packet(vec![0; 40]), false), 53 * 8);
-        assert_eq!(plain.bits(&packet(vec![0; 41]), false), 2 * 53 * 8);
-        assert_eq!(llc.bits(&packet(vec![0; 1514]), true), 32 * 53 * 8, "10 + 1514 + 8 = 1532");
-        assert_eq!(plain.bits(&packet(vec![0; 1527]), true), 33 * 53 * 8, "2 + 1527 + 8 = 1537");
+        assert_eq!(plain.bits_of(&packet(vec![0; 40]), false), 53 * 8);
+        assert_eq!(plain.bits_of(&packet(vec![0; 41]), false), 2 * 53 * 8);
+        assert_eq!(llc.bits_of(&packet(vec![0; 1514]), true), 32 * 53 * 8, "10 + 1514 + 8 = 1532");
+        assert_eq!(plain.bits_of(&packet(vec![0; 1527]), true), 33 * 53 * 8, "2 + 1527 + 8 = 1537");
         assert!(llc.checks());
     }
 
@@ -252,19 +263,19 @@ mod tests {
     fn async_ppp_counts_start_stop_and_escapes() {
         let line = AsyncPpp { frame: Ppp::PLAIN, bits_per_byte: 10, escape_map: u32::MAX };
         // Control 0x03 and the protocol's 0x00 are escaped under the full map: 7 + 2 octets of overhead.
-        assert_eq!(Framing::AsyncPpp(line).bits(&packet(vec![0x55; 100]), false), 109 * 10);
-        assert_eq!(Framing::AsyncPpp(line).bits(&packet(vec![0x7e, 0x7d, 0x11, 0x20]), false), (4 + 3 + 9) * 10);
+        assert_eq!(Framing::AsyncPpp(line).bits_of(&packet(vec![0x55; 100]), false), 109 * 10);
+        assert_eq!(Framing::AsyncPpp(line).bits_of(&packet(vec![0x7e, 0x7d, 0x11, 0x20]), false), (4 + 3 + 9) * 10);
         let negotiated = AsyncPpp { escape_map: 0, ..line };
-        assert_eq!(Framing::AsyncPpp(negotiated).bits(&packet(vec![0x7e, 0x11]), false), (2 + 1 + 7) * 10);
+        assert_eq!(Framing::AsyncPpp(negotiated).bits_of(&packet(vec![0x7e, 0x11]), false), (2 + 1 + 7) * 10);
     }
 
     #[test]
     fn bit_stuffing_counts_runs_across_octets() {
         let ppp = Ppp { bit_stuffing: true, ..Ppp::PLAIN };
-        let without = Framing::Ppp(Ppp::PLAIN).bits(&packet(vec![0; 10]), false);
+        let without = Framing::Ppp(Ppp::PLAIN).bits_of(&packet(vec![0; 10]), false);
         // 0xff 0x03, least significant bit first, is ten ones in a row: two zeros inserted.
-        assert_eq!(Framing::Ppp(ppp).bits(&packet(vec![0; 10]), false), without + 2);
+        assert_eq!(Framing::Ppp(ppp).bits_of(&packet(vec![0; 10]), false), without + 2);
         // 0xf0 0x01: 1111 then 1: five ones across the boundary.
-        assert_eq!(Framing::Ppp(ppp).bits(&packet(vec![0xf0, 0x01]), false), (2 + 7) * 8 + 2 + 1);
+        assert_eq!(Framing::Ppp(ppp).bits_of(&packet(vec![0xf0, 0x01]), false), (2 + 7) * 8 + 2 + 1);
     }
 }

@@ -1,22 +1,27 @@
-//! Links as pure state machines, told the time by a driver.
+//! Links as state machines without I/O; a driver owns the clock.
 //!
-//! The way of a packet through one direction of a link: [`queue`] → [`framing`] → [`transmitter`] → [`medium`].
-//! [`direction`] chains them (and takes packets through at once where nothing can happen to them), [`link`] joins both
-//! directions (and a [`circuit`], where the link must be set up, of as many calls as the [`demand`] asks for) into a
-//! [`node::Node`]. [`config`] reads a link from TOML, [`catalogue`] holds the named ones.
+//! The path of a packet through one direction of a link: [`queue`] → [`framing`] → [`transmitter`] → [`medium`] with its
+//! [`impairment`]s. [`direction`] chains them (and takes packets through at once where nothing can happen to them), [`link`] joins
+//! both directions (and a [`circuit`], where the link must be set up, of as many calls as the [`demand`] asks for) into a
+//! [`node::Node`]. [`config`] reads a link from TOML, [`registry`] knows the kinds of queues and
+//! impairments that it may name, [`catalogue`] holds the named links.
+//!
+//! [`bentpipe_net::time::Instant::FAR`] stands for "never" in all of them.
 
 pub mod catalogue;
 pub mod circuit;
 pub mod config;
 pub mod demand;
 pub mod direction;
-mod express;
+mod fast_path;
 pub mod framing;
 pub mod geostationary;
+pub mod impairment;
 pub mod link;
 pub mod medium;
 pub mod node;
 pub mod noise;
 pub mod queue;
+pub mod registry;
 pub mod trace;
 pub mod transmitter;

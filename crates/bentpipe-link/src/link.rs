@@ -3,19 +3,21 @@
 use crate::circuit::{Circuit, CircuitEvent};
 use crate::config::{DirectionConfig, LinkConfig};
 use crate::direction::Direction;
-use crate::medium::Medium;
+use crate::impairment::{Impairment, Jitter, LossProcess};
+use crate::medium::{Medium, MediumConfig};
 use crate::node::{Node, Port};
 use crate::noise::{NoiseProcess, RatioSchedule};
+use crate::queue::{Queue, QueueConfig};
 use crate::transmitter::Transmitter;
 use bentpipe_net::packet::Packet;
-use bentpipe_net::seed::Seed;
-use bentpipe_net::time::Instant;
+use bentpipe_net::seed::{Seed, Stream};
+use bentpipe_net::time::{Duration, Instant};
 
 /// A whole link. Port 0 is the hub, ports 1 and up the terminals; packets that enter at the hub reach every terminal.
 #[derive(Debug)]
-pub struct Link {
+pub struct Link<P> {
     /// Forward first, then the return of each terminal.
-    directions: Vec<Direction>,
+    directions: Vec<Direction<P>>,
     circuit: Option<Circuit>,
     /// No direction must be advanced before this; kept on a link without circuit.
     quiet_until: Instant,
@@ -23,7 +25,7 @@ pub struct Link {
     next: Instant,
 }
 
-impl Link {
+impl<P: Packet> Link<P> {
     /// Builds the link for `terminals` terminals; its random streams come from `seed`.
     #[must_use]
     pub fn new(config: &LinkConfig, terminals: usize, seed: Seed) -> Self {
@@ -32,13 +34,19 @@ impl Link {
             let media = (0..receivers)
                 .map(|i| {
                     let stream = |what: &str| seed.stream(&format!("{name}/{what}/{i}"));
-                    let noise = NoiseProcess::new(direction.noise.clone(), stream("noise"));
-                    Medium::new(direction.medium.clone(), noise, stream("loss"), stream("jitter"))
+                    let MediumConfig { one_way_delay, deliver_damaged, .. } = direction.medium;
+                    Medium::new(one_way_delay, deliver_damaged, impairments(direction, stream))
                 })
                 .collect();
+            let queue = match &direction.queue {
+                QueueConfig::Fifo(limit) => Queue::fifo(*limit),
+                QueueConfig::Discipline(spec) => {
+                    Queue::discipline(spec.build(seed.stream(&format!("{name}/queue"))), config.carries_ethernet)
+                }
+            };
             let transmitter = Transmitter::new(direction.rate.clone(), direction.channels);
             let open = circuit.is_none();
-            Direction::new(direction.queue, direction.framing, config.carries_ethernet, transmitter, media, open)
+            Direction::new(queue, direction.framing, config.carries_ethernet, transmitter, media, open)
         };
         let mut directions = vec![direction(&config.forward, "forward", terminals)];
         directions.extend((0..terminals).map(|i| direction(&config.back, &format!("return{i}"), 1)));
@@ -47,8 +55,13 @@ impl Link {
 
     /// Forward first, then the return of each terminal.
     #[must_use]
-    pub fn directions(&self) -> &[Direction] {
+    pub fn directions(&self) -> &[Direction<P>] {
         &self.directions
+    }
+
+    /// The same, to change a queue while the link runs: see [`Direction::discipline_mut`].
+    pub fn directions_mut(&mut self) -> &mut [Direction<P>] {
+        &mut self.directions
     }
 
     /// The circuit, on a link that must be set up.
@@ -59,7 +72,7 @@ impl Link {
 
     #[inline]
     fn find_next(&mut self) {
-        self.next = self.directions.iter().fold(Instant::FAR, |next, direction| next.min(direction.next_event()));
+        self.next = self.directions.iter().fold(Instant::FAR, |next, direction| next.min(direction.next_wake()));
     }
 
     /// As [`Node::wake`], but for the counters: those are as of the last wake, at least.
@@ -85,7 +98,7 @@ impl Link {
     /// [`Node::wake`] and [`Node::poll_transmit`] in one, for drivers that want no counters in between: those are as of the
     /// last wake, at least.
     #[inline]
-    pub fn next_arrival(&mut self, now: Instant) -> Option<(Port, Packet)> {
+    pub fn next_arrival(&mut self, now: Instant) -> Option<(Port, P)> {
         self.catch_up(now);
         self.poll_transmit(now)
     }
@@ -99,7 +112,7 @@ impl Link {
         let sending = self.is_sending();
         let Some(circuit) = self.circuit.as_mut() else { return };
         let noises: Vec<&RatioSchedule> =
-            self.directions.iter().flat_map(|d| d.media().iter().map(|m| m.noise().schedule())).collect();
+            self.directions.iter().flat_map(|d| d.media().iter().flat_map(Medium::error_ratios)).collect();
         let Some((at, event)) = circuit.wake(now, sending, &noises) else { return };
         match event {
             CircuitEvent::Up => {
@@ -139,8 +152,8 @@ impl Link {
     fn wake_with_circuit(&mut self, now: Instant) {
         loop {
             // In the order of time: transmissions up to the circuit's next event, then that event.
-            let circuit_due = self.circuit_wake().filter(|due| *due <= now);
-            let until = circuit_due.unwrap_or(now);
+            let circuit_due = self.circuit_wake();
+            let until = circuit_due.min(now);
             let mut touched = false;
             for direction in &mut self.directions {
                 if let Some(end) = direction.advance(until)
@@ -150,30 +163,29 @@ impl Link {
                     touched = true;
                 }
             }
-            match circuit_due {
-                Some(due) => self.advance_circuit(due),
-                // The last transmission may have ended so long ago that the circuit has hung up since.
-                None if touched => {}
-                None => return,
+            if circuit_due <= now {
+                self.advance_circuit(circuit_due);
+            } else if !touched {
+                return;
             }
+            // The last transmission may have ended so long ago that the circuit has hung up since.
         }
     }
 
     /// When something may happen to the circuit: when it hangs up depends on the last transmission.
     #[cold]
     fn circuit_event(&self) -> Instant {
-        let ends = self.directions.iter().filter_map(Direction::next_end);
-        ends.chain(self.circuit_wake()).fold(Instant::FAR, Instant::min)
+        self.directions.iter().map(Direction::next_end).fold(self.circuit_wake(), Instant::min)
     }
 
-    fn circuit_wake(&self) -> Option<Instant> {
-        self.circuit.as_ref()?.next_wake(self.is_sending())
+    fn circuit_wake(&self) -> Instant {
+        self.circuit.as_ref().map_or(Instant::FAR, |circuit| circuit.next_wake(self.is_sending()))
     }
 }
 
-impl Node for Link {
+impl<P: Packet> Node<P> for Link<P> {
     #[inline]
-    fn receive(&mut self, now: Instant, port: Port, packet: Packet) {
+    fn receive(&mut self, now: Instant, port: Port, packet: P) {
         self.catch_up(now);
         let Some(direction) = self.directions.get_mut(port.0) else {
             debug_assert!(false, "a link with {} ports has no port {}", self.directions.len(), port.0);
@@ -181,7 +193,7 @@ impl Node for Link {
         };
         direction.offer(now, packet);
         self.quiet_until = self.quiet_until.min(direction.must_advance());
-        self.next = self.next.min(direction.next_event());
+        self.next = self.next.min(direction.next_wake());
         if let Some(circuit) = self.circuit.as_mut() {
             circuit.want(now);
             if circuit.is_unwatched() {
@@ -200,7 +212,7 @@ impl Node for Link {
     }
 
     #[inline]
-    fn poll_transmit(&mut self, now: Instant) -> Option<(Port, Packet)> {
+    fn poll_transmit(&mut self, now: Instant) -> Option<(Port, P)> {
         if self.next > now {
             return None;
         }
@@ -214,11 +226,28 @@ impl Node for Link {
     }
 
     #[inline]
-    fn next_wake(&self) -> Option<Instant> {
-        let mut first = self.next;
-        if self.circuit.is_some() {
-            first = first.min(self.circuit_event());
-        }
-        (first != Instant::FAR).then_some(first)
+    fn next_wake(&self) -> Instant {
+        if self.circuit.is_some() { self.next.min(self.circuit_event()) } else { self.next }
     }
+}
+
+/// What happens to packets on the path to one receiver, in this order.
+fn impairments(config: &DirectionConfig, stream: impl Fn(&str) -> Stream) -> Vec<Box<dyn Impairment>> {
+    let mut chain: Vec<Box<dyn Impairment>> = Vec::new();
+    if let Some(loss) = config.medium.loss.filter(|loss| loss.share > 0.0) {
+        chain.push(Box::new(LossProcess::new(loss, stream("loss"))));
+    }
+    chain.extend(config.medium.outages.iter().map(|outage| Box::new(*outage) as Box<dyn Impairment>));
+    if !config.noise.is_silent() {
+        chain.push(Box::new(NoiseProcess::new(config.noise.clone(), stream("noise"))));
+    }
+    if config.medium.jitter > Duration::ZERO {
+        chain.push(Box::new(Jitter::new(config.medium.jitter, stream("jitter"))));
+    }
+    for (number, spec) in config.impairments.iter().enumerate() {
+        // Counted among those of its kind: another kind in between shifts no stream.
+        let same = config.impairments[..number].iter().filter(|other| other.kind() == spec.kind()).count();
+        chain.push(spec.build(stream(&format!("impairments/{}.{same}", spec.kind()))));
+    }
+    chain
 }

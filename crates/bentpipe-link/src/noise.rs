@@ -1,6 +1,7 @@
 //! Bit errors: independent ones with geometric gaps that run on across packet boundaries, at a ratio that may change
 //! with time.
 
+use crate::impairment::{Fate, Impairment, Transmission};
 use bentpipe_net::seed::{Stream, unit_open_zero};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitErrorRatio;
@@ -104,7 +105,6 @@ pub struct NoiseProcess {
     /// Exponential with mean 1; an error happens where the hazard passed so far reaches it. Exactly geometric for each
     /// ratio, and carries over from one ratio to the next.
     hazard_left: f64,
-    silent: bool,
 }
 
 impl NoiseProcess {
@@ -112,23 +112,11 @@ impl NoiseProcess {
     #[must_use]
     pub fn new(schedule: RatioSchedule, mut random: Stream) -> Self {
         let hazard_left = -unit_open_zero(&mut random).ln();
-        let silent = schedule.is_silent();
-        NoiseProcess { schedule, random, hazard_left, silent }
-    }
-
-    /// The schedule it follows.
-    #[must_use]
-    pub fn schedule(&self) -> &RatioSchedule {
-        &self.schedule
+        NoiseProcess { schedule, random, hazard_left }
     }
 
     /// Passes `bits` bits sent from `start` to `end` and returns how many are wrong.
-    #[inline]
     pub fn count(&mut self, start: Instant, end: Instant, bits: u64) -> u64 {
-        if self.silent { 0 } else { self.draw(start, end, bits) }
-    }
-
-    fn draw(&mut self, start: Instant, end: Instant, bits: u64) -> u64 {
         let mut errors = 0;
         let NoiseProcess { schedule, random, hazard_left, .. } = self;
         each_segment(schedule, start, end, bits, |_, length, ratio| {
@@ -148,9 +136,6 @@ impl NoiseProcess {
 
     /// Passes `bits` bits sent from `start` to `end` and calls `error` with the position of each wrong one.
     pub fn positions(&mut self, start: Instant, end: Instant, bits: u64, mut error: impl FnMut(u64)) {
-        if self.silent {
-            return;
-        }
         let NoiseProcess { schedule, random, hazard_left, .. } = self;
         each_segment(schedule, start, end, bits, |first, length, ratio| {
             let hazard = -f64::ln_1p(-ratio);
@@ -167,6 +152,21 @@ impl NoiseProcess {
                 *hazard_left = -unit_open_zero(random).ln();
             }
         });
+    }
+}
+
+impl Impairment for NoiseProcess {
+    fn apply(&mut self, transmission: &Transmission, fate: &mut Fate<'_>) {
+        let Transmission { start, end, bits } = *transmission;
+        if fate.needs_positions() {
+            self.positions(start, end, bits, |bit| fate.invert(bit));
+        } else {
+            fate.damage(self.count(start, end, bits));
+        }
+    }
+
+    fn error_ratio(&self) -> Option<&RatioSchedule> {
+        Some(&self.schedule)
     }
 }
 

@@ -81,9 +81,9 @@ impl RateSchedule {
 
 /// A packet on its way out.
 #[derive(Debug)]
-pub struct Sent {
+pub struct Sent<P> {
     /// The packet.
-    pub packet: Packet,
+    pub packet: P,
     /// Its bits on the wire.
     pub bits: u64,
     /// When its first bit left.
@@ -96,9 +96,9 @@ pub struct Sent {
 
 /// One or several channels; each packet goes whole over one of them, so packets on a bundle may overtake.
 #[derive(Debug)]
-pub struct Transmitter {
+pub struct Transmitter<P> {
     schedule: RateSchedule,
-    channels: Vec<Channel>,
+    channels: Vec<Channel<P>>,
     /// The first so many channels may start packets.
     open: usize,
     /// Of those, so many send.
@@ -124,8 +124,8 @@ pub(crate) struct Airtime {
 }
 
 #[derive(Debug)]
-struct Channel {
-    sending: Option<Sent>,
+struct Channel<P> {
+    sending: Option<Sent<P>>,
     /// What leaves before is lost.
     carries_from: Instant,
     /// Work that still fits into the nanosecond in which the last packet ended, less than the rate: a train of packets keeps
@@ -133,12 +133,12 @@ struct Channel {
     spare: u64,
 }
 
-impl Transmitter {
+impl<P: Packet> Transmitter<P> {
     /// `channels` channels (at least one), each at the scheduled rate, all open.
     #[must_use]
     pub fn new(schedule: RateSchedule, channels: usize) -> Self {
         let channel = |_| Channel { sending: None, carries_from: Instant::ZERO, spare: 0 };
-        let channels: Vec<Channel> = (0..channels.max(1)).map(channel).collect();
+        let channels: Vec<Channel<P>> = (0..channels.max(1)).map(channel).collect();
         Transmitter {
             only_rate: schedule.only_rate(),
             schedule,
@@ -159,7 +159,7 @@ impl Transmitter {
         let opened = self.channels.get_mut(self.open..count).unwrap_or_default();
         opened.iter_mut().for_each(|channel| channel.carries_from = carries_from);
         self.open = count;
-        let sending = |channels: &[Channel]| channels.iter().filter(|channel| channel.sending.is_some()).count();
+        let sending = |channels: &[Channel<P>]| channels.iter().filter(|channel| channel.sending.is_some()).count();
         let (open, closed) = self.channels.split_at(count);
         (self.busy, self.leaving) = (sending(open), sending(closed));
     }
@@ -189,7 +189,7 @@ impl Transmitter {
     /// Starts to send on the lowest free channel. `follows`: the packet was waiting when that channel became free at
     /// `now`, so it takes up the fraction of a nanosecond left over.
     #[inline]
-    pub fn start(&mut self, now: Instant, packet: Packet, bits: u64, follows: bool) {
+    pub fn start(&mut self, now: Instant, packet: P, bits: u64, follows: bool) {
         let Some(channel) = self.channels[..self.open].iter_mut().find(|channel| channel.sending.is_none()) else {
             debug_assert!(false, "start() without a free channel");
             return;
@@ -217,21 +217,15 @@ impl Transmitter {
     }
 
     /// When the next packet is out; [`Instant::FAR`]: none ever is.
-    #[inline]
-    pub(crate) fn first_end(&self) -> Instant {
-        self.first_end
-    }
-
-    /// When the next packet is out.
     #[must_use]
     #[inline]
-    pub fn next_end(&self) -> Option<Instant> {
-        (self.first_end != Instant::FAR).then_some(self.first_end)
+    pub fn next_end(&self) -> Instant {
+        self.first_end
     }
 
     /// The packet that was out first, if one is by `now`.
     #[inline]
-    pub fn finish(&mut self, now: Instant) -> Option<Sent> {
+    pub fn finish(&mut self, now: Instant) -> Option<Sent<P>> {
         let end = self.first_end;
         if end > now || end == Instant::FAR {
             return None;
@@ -243,14 +237,14 @@ impl Transmitter {
             self.airtime += sent.as_ref().map_or(0, |sent| sent.end.since(sent.start).ns);
             return sent;
         }
-        let first = self.channels.iter().position(|channel| channel.end() == Some(end))?;
+        let first = self.channels.iter().position(|channel| channel.end() == end)?;
         if first < self.open {
             self.busy -= 1;
         } else {
             self.leaving -= 1;
         }
         let others = self.channels.iter().enumerate().filter(|(number, _)| *number != first);
-        self.first_end = others.filter_map(|(_, channel)| channel.end()).min().unwrap_or(Instant::FAR);
+        self.first_end = others.map(|(_, channel)| channel.end()).fold(Instant::FAR, Instant::min);
         let sent = self.channels[first].sending.take();
         self.airtime += sent.as_ref().map_or(0, |sent| sent.end.since(sent.start).ns);
         sent
@@ -307,19 +301,20 @@ impl Airtime {
     }
 }
 
-impl Channel {
+impl<P> Channel<P> {
     #[inline]
-    fn end(&self) -> Option<Instant> {
-        self.sending.as_ref().map(|sent| sent.end)
+    fn end(&self) -> Instant {
+        self.sending.as_ref().map_or(Instant::FAR, |sent| sent.end)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bentpipe_net::packet::Dummy;
 
-    fn packet(id: u64) -> Packet {
-        Packet::from_pattern(id, 0, 0, 1500)
+    fn packet(id: u64) -> Dummy {
+        Dummy::new(id, 1500)
     }
     fn ms(n: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(n)
@@ -332,7 +327,7 @@ mod tests {
         let mut now = Instant::ZERO;
         for i in 0..7 {
             t.start(now, packet(i), 12_000, i > 0);
-            now = t.next_end().unwrap();
+            now = t.next_end();
             let exact = (u128::from(i + 1) * 12_000_000_000_000).div_ceil(7_000_000);
             assert_eq!(u128::from(now.ns), exact, "packet {i}");
             assert!(t.finish(now).is_some());
@@ -347,7 +342,7 @@ mod tests {
             let (mut now, mut work) = (Instant::ZERO, 0u128);
             for (i, bits) in [12_000, 416, 416, 12_000, 1, 1, 1, 8, 12_008, 1].into_iter().enumerate() {
                 t.start(now, packet(i as u64), bits, i > 0);
-                now = t.next_end().unwrap();
+                now = t.next_end();
                 work += u128::from(bits) * 1_000_000_000;
                 assert_eq!(u128::from(now.ns), work.div_ceil(u128::from(rate)), "packet {i} at {rate} bit/s");
                 assert!(t.finish(now).is_some());
@@ -367,14 +362,14 @@ mod tests {
         );
         let mut t = Transmitter::new(schedule, 1);
         t.start(ms(0), packet(0), 12_000, false);
-        assert_eq!(t.next_end(), Some(ms(103)), "6 ms, a pause, then twice as fast");
+        assert_eq!(t.next_end(), ms(103), "6 ms, a pause, then twice as fast");
     }
 
     #[test]
     fn a_rate_of_zero_for_ever_never_ends() {
         let mut t = Transmitter::new(RateSchedule::constant(BitRate::from_bps(0)), 1);
         t.start(ms(0), packet(0), 12_000, false);
-        assert_eq!(t.next_end(), None);
+        assert_eq!(t.next_end(), Instant::FAR);
         assert!(t.finish(Instant::FAR).is_none());
     }
 
@@ -385,7 +380,7 @@ mod tests {
         t.start(ms(0), packet(1), 1504 * 8, false);
         t.start(ms(1), packet(2), 40 * 8, false);
         assert_eq!(t.finish(ms(6)).unwrap().packet.id, 2);
-        assert_eq!(t.next_end(), Some(ms(188)));
+        assert_eq!(t.next_end(), ms(188));
         assert_eq!(t.rate(ms(0)), BitRate::from_bps(1_536_000));
     }
 }

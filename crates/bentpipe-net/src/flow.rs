@@ -1,6 +1,7 @@
-//! What one TCP connection showed on the wire, at one of its hosts.
+//! Flows: what tells them apart, and what one TCP connection showed on the wire at one of its hosts.
 
 use crate::time::Instant;
+use std::net::IpAddr;
 
 /// Facts of one connection as its host's packets showed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,4 +36,33 @@ pub struct FlowFacts {
     pub in_flight_max: u64,
     /// The host opened it (its SYN offers what it would; an answer offers only what was asked).
     pub active: bool,
+}
+
+/// What tells flows apart: addresses, protocol and ports.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FlowKey {
+    /// Sender.
+    pub source: IpAddr,
+    /// Receiver.
+    pub destination: IpAddr,
+    /// See [`crate::headers::protocol`].
+    pub protocol: u8,
+    /// The sender's port; 0 where there are no ports, and in fragments.
+    pub source_port: u16,
+    /// The receiver's port, likewise.
+    pub destination_port: u16,
+}
+
+impl FlowKey {
+    /// The flow in the opposite direction.
+    #[must_use]
+    pub fn reversed(self) -> FlowKey {
+        FlowKey {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            ..self
+        }
+    }
 }

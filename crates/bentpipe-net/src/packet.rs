@@ -1,125 +1,156 @@
-//! Packets and the buffers they live in.
+//! The contract between a link and what crosses it, and the packets of virtual runs.
 //!
-//! A packet's content is real bytes in a pooled buffer (live runs) or a description of them (virtual runs, where 75 MB in
-//! flight must not cost 75 MB). Bit errors can damage either.
+//! A link is compiled for one kind of packet: real bytes in live runs ([`crate::buffer::Buffer`]), a description of them in
+//! virtual ones ([`DatagramPacket`]: 75 MB in flight must not cost 75 MB), a number and a length in tests ([`Dummy`]).
 
 use crate::content::pattern_byte;
-use crate::datagram::Datagram;
+use crate::datagram::{Body, Datagram};
+use crate::headers::{ECN, Headers};
 use crate::wire;
-use std::sync::{Arc, Mutex, PoisonError};
 
-/// What crosses a link: an IP packet, or an Ethernet frame on a link that carries Ethernet (without its check sequence).
-#[derive(Debug, Clone)]
-pub struct Packet {
-    /// A number for traces; given by whoever makes the packet.
-    pub id: u64,
-    /// What it holds.
-    pub content: Content,
-    /// Length in bytes; what happens to the content does not change it.
-    length: u32,
+/// An IP packet, or an Ethernet frame without its check sequence on a link that carries Ethernet. A clone stands for the
+/// copy that another receiver of a broadcast gets.
+pub trait Packet: Clone + std::fmt::Debug {
+    /// Length in bytes, framing not included. It never changes.
+    fn bytes(&self) -> u64;
+
+    /// Calls `visit` with each byte in order, for framings whose length depends on them.
+    fn for_each_byte(&self, visit: impl FnMut(u8));
+
+    /// Inverts one bit (a bit error), counted from the packet's first, most significant bit of a byte first.
+    fn invert_bit(&mut self, bit: u64);
+
+    /// The headers, for whoever tells flows and classes apart. `ethernet`: it is a frame. `None`: not IP, or too damaged.
+    fn headers(&self, ethernet: bool) -> Option<Headers>;
+
+    /// Sets "congestion experienced" (RFC 3168 §5) and mends the header's checksum. `false`: the packet's transport does not
+    /// know of it, and a queue that wants to mark the packet must drop it instead.
+    fn mark_congestion(&mut self, ethernet: bool) -> bool;
+
+    /// Asks the processor to bring the packet close: it is needed soon.
+    #[inline]
+    fn prefetch(&self) {}
 }
 
-/// The bytes of a packet.
-#[derive(Debug, Clone)]
-pub enum Content {
-    /// Real bytes.
-    Bytes(Buffer),
-    /// Bytes that are a function of their offset; apart, so that a packet is short wherever it waits.
-    Pattern(Box<Pattern>),
-    /// What a simulated host sent; apart, so that a packet is short wherever it waits.
-    Datagram(Box<Datagram>),
-    /// The same with bit errors.
-    Damaged(Box<Damaged>),
+/// A datagram on a link, whole or with bit errors. Short, because tens of thousands may be in flight.
+#[derive(Clone, Debug)]
+pub struct DatagramPacket(State);
+
+#[derive(Clone, Debug)]
+enum State {
+    Whole { length: u32, datagram: Box<Datagram> },
+    Damaged { length: u32, damaged: Box<Damaged> },
 }
 
-/// What a simulated host sent, some bits of which have been inverted.
-#[derive(Debug, Clone)]
-pub struct Damaged {
-    /// As it was sent.
-    pub datagram: Box<Datagram>,
-    /// Inverted bits, as in a [`Pattern`].
-    pub inverted: Vec<u64>,
+/// A datagram some bits of which have been inverted since it was sent.
+#[derive(Clone, Debug)]
+struct Damaged {
+    datagram: Datagram,
+    inverted: Vec<u64>,
 }
 
-/// `length` bytes of a pattern (see [`crate::content::pattern_byte`]), some bits of which may have been inverted.
-#[derive(Debug, Clone)]
-pub struct Pattern {
-    /// Which pattern.
-    pub pattern: u64,
-    /// Offset of the first byte.
-    pub offset: u64,
-    /// Bytes.
-    pub length: u32,
-    /// Inverted bits, counted from the first bit of the packet, most significant bit of a byte first.
-    pub inverted: Vec<u64>,
-}
-
-impl Packet {
-    /// A packet of real bytes.
-    #[must_use]
-    pub fn from_buffer(id: u64, buffer: Buffer) -> Self {
-        let length = buffer.as_slice().len() as u32;
-        Packet { id, content: Content::Bytes(buffer), length }
-    }
-
-    /// A packet whose bytes are a function of their offset.
-    #[must_use]
-    pub fn from_pattern(id: u64, pattern: u64, offset: u64, length: u32) -> Self {
-        let content = Content::Pattern(Box::new(Pattern { pattern, offset, length, inverted: Vec::new() }));
-        Packet { id, content, length }
-    }
-
-    /// A packet of a simulated host.
+impl DatagramPacket {
+    /// A packet as it is sent.
     #[must_use]
     #[inline]
-    pub fn from_datagram(id: u64, datagram: impl Into<Box<Datagram>>) -> Self {
+    pub fn new(datagram: impl Into<Box<Datagram>>) -> Self {
         let datagram = datagram.into();
         let length = datagram.bytes();
-        Packet::of_length(id, datagram, length)
+        DatagramPacket::of_length(datagram, length)
     }
 
     /// The same of a datagram whose length ([`Datagram::bytes`]) is known.
     #[must_use]
     #[inline]
-    pub fn of_length(id: u64, datagram: Box<Datagram>, length: u64) -> Self {
+    pub fn of_length(datagram: Box<Datagram>, length: u64) -> Self {
         debug_assert_eq!(length, datagram.bytes());
-        Packet { id, content: Content::Datagram(datagram), length: length as u32 }
+        DatagramPacket(State::Whole { length: length as u32, datagram })
     }
 
-    /// What a simulated host sent, and the bits of it that have been inverted since.
+    /// The datagram as it was sent, and the bits that have been inverted since (see [`Packet::invert_bit`]).
     #[must_use]
-    pub fn datagram(&self) -> Option<(&Datagram, &[u64])> {
-        match &self.content {
-            Content::Datagram(datagram) => Some((datagram, &[])),
-            Content::Damaged(damaged) => Some((&damaged.datagram, &damaged.inverted)),
-            Content::Bytes(_) | Content::Pattern(_) => None,
+    #[inline]
+    pub fn datagram(&self) -> (&Datagram, &[u64]) {
+        match &self.0 {
+            State::Whole { datagram, .. } => (datagram, &[]),
+            State::Damaged { damaged, .. } => (&damaged.datagram, &damaged.inverted),
         }
     }
 
-    /// What the receiving host makes of the packet; `None`: damaged so that a checksum shows it, or not a datagram.
+    /// The datagram as the receiving host reads it; `None`: damaged so that a checksum shows it.
     #[must_use]
     #[inline]
     pub fn into_datagram(self) -> Option<Box<Datagram>> {
-        match self.content {
-            Content::Datagram(datagram) => Some(datagram),
-            Content::Damaged(damaged) => parse_damaged(&damaged.datagram, &damaged.inverted).map(Box::new),
-            Content::Bytes(_) | Content::Pattern(_) => None,
+        match self.0 {
+            State::Whole { datagram, .. } => Some(datagram),
+            State::Damaged { .. } => self.parse_damaged(),
         }
     }
 
-    /// Length in bytes, framing not included.
-    #[must_use]
-    #[inline]
-    pub fn bytes(&self) -> u64 {
-        u64::from(self.length)
+    /// Appends its bytes, bit errors included.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        let (datagram, inverted) = self.datagram();
+        wire::write(datagram, out);
+        let bytes = &mut out[start..];
+        inverted.iter().for_each(|bit| bytes[(bit / 8) as usize] ^= 0x80 >> (bit % 8));
     }
 
-    /// Asks the processor to bring the datagram close: between its sending and its arrival, tens of thousands of others
-    /// may pass.
+    #[cold]
+    fn parse_damaged(&self) -> Option<Box<Datagram>> {
+        let mut bytes = Vec::with_capacity(self.bytes() as usize);
+        self.write(&mut bytes);
+        wire::parse(&bytes, self.datagram().0.ethernet.is_some()).map(Box::new)
+    }
+}
+
+impl Packet for DatagramPacket {
     #[inline]
-    pub fn prefetch(&self) {
+    fn bytes(&self) -> u64 {
+        match self.0 {
+            State::Whole { length, .. } | State::Damaged { length, .. } => u64::from(length),
+        }
+    }
+
+    /// As it was sent: a framing is made before any bit errors.
+    fn for_each_byte(&self, visit: impl FnMut(u8)) {
+        let (datagram, _) = self.datagram();
+        let mut bytes = Vec::with_capacity(datagram.bytes() as usize);
+        wire::write(datagram, &mut bytes);
+        bytes.into_iter().for_each(visit);
+    }
+
+    fn invert_bit(&mut self, bit: u64) {
+        debug_assert!(bit < self.bytes() * 8, "bit {bit} is outside the packet");
+        match &mut self.0 {
+            State::Damaged { damaged, .. } => damaged.inverted.push(bit),
+            State::Whole { length, datagram } => {
+                let damaged = Box::new(Damaged { datagram: (**datagram).clone(), inverted: vec![bit] });
+                self.0 = State::Damaged { length: *length, damaged };
+            }
+        }
+    }
+
+    fn headers(&self, _ethernet: bool) -> Option<Headers> {
+        Headers::of(self.datagram().0)
+    }
+
+    fn mark_congestion(&mut self, _ethernet: bool) -> bool {
+        let datagram = match &mut self.0 {
+            State::Whole { datagram, .. } => &mut **datagram,
+            State::Damaged { damaged, .. } => &mut damaged.datagram,
+        };
+        let is_capable = datagram.traffic_class & ECN != 0 && !matches!(datagram.body, Body::Arp { .. });
+        if is_capable {
+            datagram.traffic_class |= ECN;
+        }
+        is_capable
+    }
+
+    #[inline]
+    fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
-        if let Content::Datagram(datagram) = &self.content {
+        if let State::Whole { datagram, .. } = &self.0 {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let start = std::ptr::from_ref::<Datagram>(datagram).cast::<i8>();
             // It begins anywhere in a cache line, so it may end in a third one.
@@ -131,264 +162,71 @@ impl Packet {
             }
         }
     }
-
-    /// Calls `visit` with each byte in order. For framings whose length depends on what they carry.
-    pub fn for_each_byte(&self, mut visit: impl FnMut(u8)) {
-        match &self.content {
-            Content::Bytes(buffer) => buffer.as_slice().iter().for_each(|b| visit(*b)),
-            Content::Pattern(content) => {
-                let Pattern { pattern, offset, length, .. } = **content;
-                (0..u64::from(length)).for_each(|i| visit(pattern_byte(pattern, offset + i)));
-            }
-            Content::Datagram(_) | Content::Damaged(_) => {
-                let Some((datagram, _)) = self.datagram() else { return };
-                let mut bytes = Vec::with_capacity(datagram.bytes() as usize);
-                wire::write(datagram, &mut bytes);
-                bytes.into_iter().for_each(visit);
-            }
-        }
-    }
-
-    /// Inverts one bit, counted from the packet's first, most significant bit of a byte first.
-    pub fn invert_bit(&mut self, bit: u64) {
-        debug_assert!(bit < self.bytes() * 8, "bit {bit} is outside the packet");
-        match &mut self.content {
-            Content::Bytes(buffer) => buffer.as_mut_slice()[(bit / 8) as usize] ^= 0x80 >> (bit % 8),
-            Content::Pattern(content) => content.inverted.push(bit),
-            Content::Damaged(damaged) => damaged.inverted.push(bit),
-            Content::Datagram(_) => {
-                let whole = std::mem::replace(&mut self.content, Content::Bytes(Buffer { storage: None }));
-                if let Content::Datagram(datagram) = whole {
-                    self.content = Content::Damaged(Box::new(Damaged { datagram, inverted: vec![bit] }));
-                }
-            }
-        }
-    }
 }
 
-/// What a receiver makes of a datagram with these bits inverted.
-#[cold]
-fn parse_damaged(datagram: &Datagram, inverted: &[u64]) -> Option<Datagram> {
-    let mut bytes = Vec::with_capacity(datagram.bytes() as usize);
-    wire::write(datagram, &mut bytes);
-    inverted.iter().for_each(|bit| bytes[(bit / 8) as usize] ^= 0x80 >> (bit % 8));
-    wire::parse(&bytes, datagram.ethernet.is_some())
+/// A packet without headers, of random bytes, known by its number: for tests and examples of links.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dummy {
+    /// Its number.
+    pub id: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Bits that were inverted, in the order in which they were.
+    pub inverted: Vec<u64>,
 }
 
-/// A run of bytes whose storage goes back to its [`Pool`] when dropped.
-#[derive(Debug)]
-pub struct Buffer {
-    /// Taken only by [`Drop`].
-    storage: Option<Box<Storage>>,
-}
-
-/// Apart from the buffer, so that a packet is short wherever it waits.
-#[derive(Debug)]
-struct Storage {
-    bytes: Box<[u8]>,
-    /// Bytes before the packet (a header that travels with it outside the model).
-    headroom: usize,
-    /// Bytes in use, headroom included.
-    length: usize,
-    /// Where it goes back to; `None` on the shelf itself, and outside any pool.
-    home: Option<Arc<Shelf>>,
-}
-
-#[derive(Debug)]
-struct Shelf {
-    free: Mutex<Free>,
-}
-
-/// Storages in the boxes in which they travel.
-#[allow(clippy::vec_box)]
-type Free = Vec<Box<Storage>>;
-
-/// Reusable buffers of one size: after warm-up, taking one allocates nothing.
-#[derive(Debug)]
-pub struct Pool {
-    shelf: Arc<Shelf>,
-    buffer_bytes: usize,
-    made: usize,
-}
-
-/// Buffers made at once when the pool runs dry.
-const POOL_GROWTH: usize = 64;
-
-impl Pool {
-    /// A pool of buffers of `buffer_bytes`, `ready` of them made (and touched) now.
+impl Dummy {
+    /// A packet of `length` bytes.
     #[must_use]
-    pub fn new(buffer_bytes: usize, ready: usize) -> Self {
-        let mut pool = Pool { shelf: Arc::new(Shelf { free: Mutex::new(Vec::new()) }), buffer_bytes, made: 0 };
-        pool.grow(ready);
-        pool
-    }
-
-    /// The most bytes a buffer of this pool holds.
-    #[must_use]
-    pub fn buffer_bytes(&self) -> usize {
-        self.buffer_bytes
-    }
-
-    /// Buffers made so far, in use or free.
-    #[must_use]
-    pub fn made(&self) -> usize {
-        self.made
-    }
-
-    /// A buffer holding a copy of `bytes`, of which the first `headroom` are not part of the packet; an own allocation
-    /// if they are longer than the pool's buffers.
-    pub fn copy_of(&mut self, bytes: &[u8], headroom: usize) -> Buffer {
-        let headroom = headroom.min(bytes.len());
-        if bytes.len() > self.buffer_bytes {
-            return Buffer::unpooled(bytes.to_vec(), headroom);
-        }
-        let storage = self.take();
-        storage.filled(bytes, headroom, &self.shelf)
-    }
-
-    fn take(&mut self) -> Box<Storage> {
-        if let Some(storage) = lock(&self.shelf.free).pop() {
-            return storage;
-        }
-        self.grow(POOL_GROWTH);
-        lock(&self.shelf.free).pop().unwrap_or_else(|| Storage::new(vec![0; self.buffer_bytes]))
-    }
-
-    fn grow(&mut self, count: usize) {
-        self.made += count;
-        let mut free = lock(&self.shelf.free);
-        // Room for every buffer ever made, so that giving one back never allocates.
-        let spare = self.made.saturating_sub(free.len());
-        free.reserve(spare);
-        // Written once with something else than zero, so that the pages are really there.
-        free.extend((0..count).map(|_| Storage::new(vec![0xA5; self.buffer_bytes])));
+    pub fn new(id: u64, length: u32) -> Self {
+        Dummy { id, length, inverted: Vec::new() }
     }
 }
 
-fn lock(free: &Mutex<Free>) -> std::sync::MutexGuard<'_, Free> {
-    free.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Storage {
-    fn new(bytes: Vec<u8>) -> Box<Storage> {
-        let length = bytes.len();
-        Box::new(Storage { bytes: bytes.into_boxed_slice(), headroom: 0, length, home: None })
+impl Packet for Dummy {
+    fn bytes(&self) -> u64 {
+        u64::from(self.length)
     }
 
-    /// A buffer of this storage that holds a copy of `bytes`.
-    fn filled(mut self: Box<Self>, bytes: &[u8], headroom: usize, home: &Arc<Shelf>) -> Buffer {
-        self.bytes[..bytes.len()].copy_from_slice(bytes);
-        self.headroom = headroom;
-        self.length = bytes.len();
-        self.home = Some(Arc::clone(home));
-        Buffer { storage: Some(self) }
-    }
-}
-
-impl Buffer {
-    /// A buffer outside any pool.
-    #[must_use]
-    pub fn from_vec(bytes: Vec<u8>) -> Self {
-        Buffer::unpooled(bytes, 0)
+    fn for_each_byte(&self, visit: impl FnMut(u8)) {
+        (0..self.bytes()).map(|at| pattern_byte(0, at)).for_each(visit);
     }
 
-    fn unpooled(bytes: Vec<u8>, headroom: usize) -> Self {
-        let mut storage = Storage::new(bytes);
-        storage.headroom = headroom;
-        Buffer { storage: Some(storage) }
+    fn invert_bit(&mut self, bit: u64) {
+        self.inverted.push(bit);
     }
 
-    /// The packet's bytes.
-    #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
-        self.storage.as_ref().map_or(&[], |storage| &storage.bytes[storage.headroom..storage.length])
+    fn headers(&self, _ethernet: bool) -> Option<Headers> {
+        None
     }
 
-    /// The packet's bytes, to change.
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        self.storage.as_mut().map_or(&mut [], |storage| &mut storage.bytes[storage.headroom..storage.length])
-    }
-
-    /// The headroom and the packet.
-    #[must_use]
-    pub fn with_headroom(&self) -> &[u8] {
-        self.storage.as_ref().map_or(&[], |storage| &storage.bytes[..storage.length])
-    }
-
-    /// The headroom and the packet, to change.
-    pub fn with_headroom_mut(&mut self) -> &mut [u8] {
-        self.storage.as_mut().map_or(&mut [], |storage| &mut storage.bytes[..storage.length])
-    }
-
-    fn headroom(&self) -> usize {
-        self.storage.as_ref().map_or(0, |storage| storage.headroom)
-    }
-}
-
-impl Clone for Buffer {
-    fn clone(&self) -> Self {
-        if let Some(shelf) = self.storage.as_ref().and_then(|storage| storage.home.as_ref())
-            && let Some(storage) = lock(&shelf.free).pop()
-        {
-            return storage.filled(self.with_headroom(), self.headroom(), shelf);
-        }
-        Buffer::unpooled(self.with_headroom().to_vec(), self.headroom())
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        if let Some(mut storage) = self.storage.take()
-            && let Some(shelf) = storage.home.take()
-        {
-            lock(&shelf.free).push(storage);
-        }
+    fn mark_congestion(&mut self, _ethernet: bool) -> bool {
+        false
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datagram::Body;
-
-    #[test]
-    fn buffers_go_back_to_their_pool() {
-        let mut pool = Pool::new(2048, 1);
-        for _ in 0..1000 {
-            let buffer = pool.copy_of(b"abc", 0);
-            assert_eq!(buffer.as_slice(), b"abc");
-        }
-        assert_eq!(pool.made(), 1, "one buffer served them all");
-        let long = pool.copy_of(&[1; 5000], 0);
-        assert_eq!(long.as_slice().len(), 5000);
-    }
-
-    #[test]
-    fn bits_count_from_the_most_significant() {
-        let mut packet = Packet::from_buffer(0, Buffer::from_vec(vec![0, 0]));
-        packet.invert_bit(0);
-        packet.invert_bit(15);
-        let mut bytes = vec![];
-        packet.for_each_byte(|b| bytes.push(b));
-        assert_eq!(bytes, [0x80, 0x01]);
-    }
 
     #[test]
     fn a_damaged_datagram_is_not_received() {
-        let datagram = Datagram {
-            ethernet: None,
-            source: [10, 0, 0, 1].into(),
-            destination: [10, 0, 0, 2].into(),
-            ttl: 64,
-            traffic_class: 0,
-            identification: 0,
-            body: Body::Udp { source_port: 1, destination_port: 2, data: vec![0; 100].into() },
-        };
-        let mut packet = Packet::from_datagram(0, datagram.clone());
+        let body = Body::Udp { source_port: 1, destination_port: 2, data: vec![0; 100].into() };
+        let datagram = Datagram::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), body);
+        let mut packet = DatagramPacket::new(datagram.clone());
         assert_eq!(packet.clone().into_datagram().as_deref(), Some(&datagram));
         packet.invert_bit(1023);
         assert_eq!(packet.clone().into_datagram(), None);
+        let mut bytes = Vec::new();
+        packet.write(&mut bytes);
+        assert_eq!((bytes.len(), bytes[127]), (128, 1));
         packet.invert_bit(1023);
         assert_eq!(packet.into_datagram().as_deref(), Some(&datagram), "inverted twice");
+    }
+
+    #[test]
+    fn packets_are_short_wherever_they_wait() {
+        assert_eq!(size_of::<DatagramPacket>(), 16);
+        assert_eq!(size_of::<crate::buffer::Buffer>(), 16);
     }
 }

@@ -22,7 +22,8 @@ pub struct Duration {
 impl Instant {
     /// The start of the run.
     pub const ZERO: Instant = Instant { ns: 0 };
-    /// Later than any event.
+    /// Later than any event: what "never" is wherever packets pass, for a comparison with it costs nothing more. (At the
+    /// socket contracts it is `None`.)
     pub const FAR: Instant = Instant { ns: u64::MAX };
 
     /// The time since `earlier`; zero when `earlier` is later.

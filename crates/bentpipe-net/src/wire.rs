@@ -1,20 +1,12 @@
 //! The bytes that a [`Datagram`] stands for: IPv4, TCP, UDP, ICMP and ARP as on the wire, checksums included.
 
 use crate::datagram::{
-    Body, Datagram, ETHERNET_HEADER, Ethernet, IP_HEADER, Payload, SHORT_HEADER, SackBlocks, Segment, SynOptions,
-    TCP_HEADER, flag,
+    Body, Datagram, ETHERNET_HEADER, Ethernet, IP_HEADER, Payload, SHORT_HEADER, Segment, SynOptions, TCP_HEADER, flag,
 };
-use std::net::Ipv4Addr;
-
-/// Protocol numbers of the IPv4 header (IANA "Protocol Numbers").
-pub mod protocol {
-    /// RFC 792.
-    pub const ICMP: u8 = 1;
-    /// RFC 9293.
-    pub const TCP: u8 = 6;
-    /// RFC 768.
-    pub const UDP: u8 = 17;
-}
+use crate::headers::{
+    Ip, TcpOptions, array_at, checksum, ether_type, option, protocol, pseudo_header, sum, u16_at, u32_at,
+};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Appends the datagram's bytes to `out`: exactly [`Datagram::bytes`] of them.
 ///
@@ -22,7 +14,7 @@ pub mod protocol {
 /// accepts it.
 pub fn write(datagram: &Datagram, out: &mut Vec<u8>) {
     if let Some(ethernet) = &datagram.ethernet {
-        let ether_type = if matches!(datagram.body, Body::Arp { .. }) { ETHER_TYPE_ARP } else { ETHER_TYPE_IPV4 };
+        let ether_type = if matches!(datagram.body, Body::Arp { .. }) { ether_type::ARP } else { ether_type::IPV4 };
         out.extend(ethernet.destination);
         out.extend(ethernet.source);
         out.extend(ether_type.to_be_bytes());
@@ -62,8 +54,8 @@ pub fn parse(bytes: &[u8], ethernet: bool) -> Option<Datagram> {
     let (header, rest) = bytes.split_at_checked(ETHERNET_HEADER as usize)?;
     let ethernet = Some(Ethernet { destination: array_at(header, 0)?, source: array_at(header, 6)? });
     match u16_at(header, 12)? {
-        ETHER_TYPE_IPV4 => parse_ip(rest, ethernet),
-        ETHER_TYPE_ARP => parse_arp(rest, ethernet),
+        ether_type::IPV4 => parse_ip(rest, ethernet),
+        ether_type::ARP => parse_arp(rest, ethernet),
         _ => None,
     }
 }
@@ -159,7 +151,8 @@ fn write_body(datagram: &Datagram, out: &mut Vec<u8>) {
     match &datagram.body {
         Body::Tcp(segment) => {
             write_segment(segment, out);
-            let pseudo = pseudo_header(datagram.source, datagram.destination, protocol::TCP, out.len() - start);
+            let pseudo =
+                pseudo_header(datagram.source.into(), datagram.destination.into(), protocol::TCP, out.len() - start);
             let checksum = checksum(pseudo + sum(&out[start..]));
             out[start + 16..start + 18].copy_from_slice(&checksum.to_be_bytes());
         }
@@ -170,7 +163,8 @@ fn write_body(datagram: &Datagram, out: &mut Vec<u8>) {
             out.extend(length.to_be_bytes());
             out.extend([0; 2]);
             out.extend_from_slice(data);
-            let pseudo = pseudo_header(datagram.source, datagram.destination, protocol::UDP, out.len() - start);
+            let pseudo =
+                pseudo_header(datagram.source.into(), datagram.destination.into(), protocol::UDP, out.len() - start);
             // 0 would mean that there is none (RFC 768).
             let checksum = match checksum(pseudo + sum(&out[start..])) {
                 0 => 0xffff,
@@ -220,26 +214,26 @@ fn write_segment(segment: &Segment, out: &mut Vec<u8>) {
     out.extend([0; 4]); // checksum, urgent pointer
     let syn = segment.syn.unwrap_or_default();
     if let Some(mss) = syn.mss {
-        out.extend([OPTION_MSS, 4]);
+        out.extend([option::MSS, 4]);
         out.extend(mss.to_be_bytes());
     }
     match (syn.sack_permitted, segment.timestamps.is_some()) {
-        (true, true) => out.extend([OPTION_SACK_PERMITTED, 2]),
-        (true, false) => out.extend([OPTION_NOP, OPTION_NOP, OPTION_SACK_PERMITTED, 2]),
-        (false, true) => out.extend([OPTION_NOP, OPTION_NOP]),
+        (true, true) => out.extend([option::SACK_PERMITTED, 2]),
+        (true, false) => out.extend([option::NOP, option::NOP, option::SACK_PERMITTED, 2]),
+        (false, true) => out.extend([option::NOP, option::NOP]),
         (false, false) => {}
     }
     if let Some((value, echo)) = segment.timestamps {
-        out.extend([OPTION_TIMESTAMPS, 10]);
+        out.extend([option::TIMESTAMPS, 10]);
         out.extend(value.to_be_bytes());
         out.extend(echo.to_be_bytes());
     }
     if let Some(shift) = syn.window_scale {
-        out.extend([OPTION_NOP, OPTION_WINDOW_SCALE, 3, shift]);
+        out.extend([option::NOP, option::WINDOW_SCALE, 3, shift]);
     }
     let blocks = segment.sack_blocks();
     if !blocks.is_empty() {
-        out.extend([OPTION_NOP, OPTION_NOP, OPTION_SACK, 2 + 8 * blocks.len() as u8]);
+        out.extend([option::NOP, option::NOP, option::SACK, 2 + 8 * blocks.len() as u8]);
         for (first, past) in blocks {
             out.extend(first.to_be_bytes());
             out.extend(past.to_be_bytes());
@@ -251,22 +245,15 @@ fn write_segment(segment: &Segment, out: &mut Vec<u8>) {
 }
 
 fn parse_ip(bytes: &[u8], ethernet: Option<Ethernet>) -> Option<Datagram> {
-    let first = *bytes.first()?;
-    let header_bytes = usize::from(first & 0x0f) * 4;
-    let total = usize::from(u16_at(bytes, 2)?);
-    if first >> 4 != 4 || header_bytes < IP_HEADER as usize {
+    let ip = Ip::read(bytes)?;
+    let (IpAddr::V4(source), IpAddr::V4(destination)) = (ip.source, ip.destination) else { return None };
+    let body = bytes.get(ip.header_bytes..ip.total_bytes)?;
+    if checksum(sum(&bytes[..ip.header_bytes])) != 0 || ip.is_fragment() {
         return None;
     }
-    let (header, body) = bytes.get(..total)?.split_at_checked(header_bytes)?;
-    let is_fragment = u16_at(header, 6)? & (MORE_FRAGMENTS | FRAGMENT_OFFSET) != 0;
-    if checksum(sum(header)) != 0 || is_fragment {
-        return None;
-    }
-    let source = array_at::<4>(header, 12)?.into();
-    let destination = array_at::<4>(header, 16)?.into();
-    let body = match header[9] {
+    let body = match ip.protocol {
         protocol::TCP => {
-            let pseudo = pseudo_header(source, destination, protocol::TCP, body.len());
+            let pseudo = pseudo_header(ip.source, ip.destination, protocol::TCP, body.len());
             if checksum(pseudo + sum(body)) != 0 {
                 return None;
             }
@@ -276,13 +263,14 @@ fn parse_ip(bytes: &[u8], ethernet: Option<Ethernet>) -> Option<Datagram> {
         protocol::ICMP => parse_icmp(body)?,
         _ => return None,
     };
+    let identification = u16_at(bytes, 4)?;
     Some(Datagram {
         ethernet,
         source,
         destination,
-        ttl: header[8],
-        traffic_class: header[1],
-        identification: u16_at(header, 4)?,
+        ttl: ip.hops,
+        traffic_class: ip.traffic_class,
+        identification,
         body,
     })
 }
@@ -291,50 +279,21 @@ fn parse_segment(bytes: &[u8]) -> Option<Segment> {
     let header_bytes = usize::from(bytes.get(12)? >> 4) * 4;
     let (header, data) = bytes.split_at_checked(header_bytes)?;
     let (fixed, options) = header.split_at_checked(TCP_HEADER as usize)?;
-    let mut segment = Segment {
+    let flags = fixed[13];
+    let TcpOptions { mss, window_scale, sack_permitted, timestamps, sack } = TcpOptions::read(options);
+    Some(Segment {
         source_port: u16_at(fixed, 0)?,
         destination_port: u16_at(fixed, 2)?,
         sequence: u32_at(fixed, 4)?,
         acknowledgement: u32_at(fixed, 8)?,
-        flags: fixed[13],
+        flags,
         window: u16_at(fixed, 14)?,
+        timestamps,
+        // These count in a SYN only.
+        syn: (flags & flag::SYN != 0).then_some(SynOptions { mss, window_scale, sack_permitted }),
+        sack: sack.map(Box::new),
         payload: Payload::from_vec(data.to_vec()),
-        ..Segment::default()
-    };
-    parse_options(options, &mut segment);
-    Some(segment)
-}
-
-/// Takes the options that a host heeds. An option of unknown kind or length is skipped, and one that cannot be skipped
-/// ends them (RFC 9293, MUST-6 and MUST-7). MSS, window scale and SACK permission count in a SYN only.
-fn parse_options(mut rest: &[u8], segment: &mut Segment) {
-    let mut syn = SynOptions::default();
-    while let [kind, tail @ ..] = rest {
-        if *kind == OPTION_END {
-            break;
-        }
-        if *kind == OPTION_NOP {
-            rest = tail;
-            continue;
-        }
-        let Some(option) = tail.first().and_then(|length| rest.get(..usize::from(*length))) else { break };
-        let Some(value) = option.get(2..) else { break };
-        match (*kind, value) {
-            (OPTION_MSS, [high, low]) => syn.mss = Some(u16::from_be_bytes([*high, *low])),
-            // A shift above 14 counts as 14 (RFC 7323 §2.3).
-            (OPTION_WINDOW_SCALE, [shift]) => syn.window_scale = Some((*shift).min(14)),
-            (OPTION_SACK_PERMITTED, []) => syn.sack_permitted = true,
-            (OPTION_TIMESTAMPS, [_, _, _, _, _, _, _, _]) => segment.timestamps = pair_at(value, 0),
-            (OPTION_SACK, [_, ..]) if value.len().is_multiple_of(8) => {
-                let mut blocks = SackBlocks::default();
-                (0..value.len()).step_by(8).filter_map(|at| pair_at(value, at)).for_each(|(a, b)| blocks.push(a, b));
-                segment.sack = Some(Box::new(blocks));
-            }
-            _ => {}
-        }
-        rest = &rest[option.len()..];
-    }
-    segment.syn = segment.has(flag::SYN).then_some(syn);
+    })
 }
 
 /// The length must be that of the IP packet's rest. RFC 768 does not ask for that, but all senders make it so, and a
@@ -342,7 +301,7 @@ fn parse_options(mut rest: &[u8], segment: &mut Segment) {
 fn parse_udp(bytes: &[u8], source: Ipv4Addr, destination: Ipv4Addr) -> Option<Body> {
     let (header, data) = bytes.split_at_checked(SHORT_HEADER as usize)?;
     let is_summed = u16_at(header, 6)? != 0;
-    let pseudo = pseudo_header(source, destination, protocol::UDP, bytes.len());
+    let pseudo = pseudo_header(source.into(), destination.into(), protocol::UDP, bytes.len());
     if usize::from(u16_at(header, 4)?) != bytes.len() || is_summed && checksum(pseudo + sum(bytes)) != 0 {
         return None;
     }
@@ -389,45 +348,6 @@ fn parse_arp(bytes: &[u8], ethernet: Option<Ethernet>) -> Option<Datagram> {
     })
 }
 
-/// The sum of what a TCP or UDP checksum covers besides the segment itself (RFC 9293 §3.1).
-fn pseudo_header(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, length: usize) -> u64 {
-    sum(&source.octets()) + sum(&destination.octets()) + u64::from(protocol) + length as u64
-}
-
-/// Sum of the 16-bit words, the last one filled with a zero (RFC 1071).
-fn sum(bytes: &[u8]) -> u64 {
-    let words = bytes.chunks_exact(2);
-    let last = words.remainder().first().map_or(0, |byte| u64::from(*byte) << 8);
-    last + words.map(|word| u64::from(u16::from_be_bytes([word[0], word[1]]))).sum::<u64>()
-}
-
-/// The complement of a sum; 0 where a correct checksum was summed too (RFC 1071).
-fn checksum(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
-fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..)?.first_chunk().copied()
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    array_at(bytes, at).map(u16::from_be_bytes)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    array_at(bytes, at).map(u32::from_be_bytes)
-}
-
-fn pair_at(bytes: &[u8], at: usize) -> Option<(u32, u32)> {
-    u32_at(bytes, at).zip(u32_at(bytes, at + 4))
-}
-
-const ETHER_TYPE_IPV4: u16 = 0x0800;
-const ETHER_TYPE_ARP: u16 = 0x0806;
-
 /// IPv4, five words of header (RFC 791 §3.1).
 const VERSION_AND_LENGTH: u8 = 0x45;
 // The word of flags and fragment offset (RFC 791 §3.1).
@@ -445,15 +365,6 @@ const ICMP_ECHO_REQUEST: u8 = 8;
 const ARP_START: [u8; 6] = [0, 1, 0x08, 0x00, 6, 4];
 const ARP_REQUEST: u16 = 1;
 const ARP_REPLY: u16 = 2;
-
-// IANA "TCP Option Kind Numbers".
-const OPTION_END: u8 = 0;
-const OPTION_NOP: u8 = 1;
-const OPTION_MSS: u8 = 2;
-const OPTION_WINDOW_SCALE: u8 = 3;
-const OPTION_SACK_PERMITTED: u8 = 4;
-const OPTION_SACK: u8 = 5;
-const OPTION_TIMESTAMPS: u8 = 8;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_net::datagram::Datagram;
 use bentpipe_net::flow::FlowFacts;
-use bentpipe_net::packet::Packet;
+use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::socket::Program;
 use bentpipe_net::stack::TcpConfig;
@@ -79,7 +79,7 @@ pub enum Halt {
 /// Sees every packet that leaves or reaches a site.
 pub trait Observer {
     /// A packet passes interface number `interface` of site number `site`.
-    fn packet(&mut self, now: Instant, site: usize, interface: usize, outbound: bool, packet: &Packet);
+    fn packet(&mut self, now: Instant, site: usize, interface: usize, outbound: bool, packet: &DatagramPacket);
 }
 
 /// One end of a TCP connection as a record shows it.
@@ -114,7 +114,7 @@ pub struct ConnectionView {
 /// Sites and links in virtual time.
 pub struct Network<P> {
     plan: Plan,
-    links: Vec<Link>,
+    links: Vec<Link<DatagramPacket>>,
     hosts: Vec<Host<P>>,
     /// (link, port) of each interface of each site.
     attached: Vec<Vec<(usize, Port)>>,
@@ -135,7 +135,7 @@ impl<P: Program> Network<P> {
         let specs: Vec<LinkSpec> = setup.links.iter().map(|(spec, _)| spec.clone()).collect();
         let plan = Plan::new(&specs, &setup.roles)?;
         let seed = Seed(setup.seed);
-        let links: Vec<Link> = setup
+        let links: Vec<Link<DatagramPacket>> = setup
             .links
             .iter()
             .map(|(spec, config)| Link::new(config, spec.sites.len() - 1, seed.child(&format!("links/{}", spec.name))))
@@ -252,7 +252,7 @@ impl<P: Program> Network<P> {
     fn wake_links(&mut self) {
         for (link, due) in self.links.iter_mut().zip(&mut self.due) {
             link.wake(self.now);
-            *due = link.next_wake().unwrap_or(Instant::FAR);
+            *due = link.next_wake();
         }
     }
 
@@ -281,7 +281,7 @@ impl<P: Program> Network<P> {
             self.hosts[site].receive(now, Port(interface), packet);
             self.hand_over(site, number);
         }
-        self.due[number] = self.links[number].next_wake().unwrap_or(Instant::FAR);
+        self.due[number] = self.links[number].next_wake();
     }
 
     /// Hands what a site sends to its links.
@@ -300,21 +300,21 @@ impl<P: Program> Network<P> {
             let (link, port) = self.attached[site][interface.0];
             self.links[link].receive(now, port, packet);
             if last != link && last != usize::MAX && last != running {
-                self.due[last] = self.links[last].next_wake().unwrap_or(Instant::FAR);
+                self.due[last] = self.links[last].next_wake();
             }
             last = link;
         }
         if last != usize::MAX && last != running {
-            self.due[last] = self.links[last].next_wake().unwrap_or(Instant::FAR);
+            self.due[last] = self.links[last].next_wake();
         }
         self.hosts[site].share_boxes(&mut self.boxes);
         self.done |= self.hosts[site].take_done();
-        self.due[self.links.len() + site] = self.hosts[site].next_wake().unwrap_or(Instant::FAR);
+        self.due[self.links.len() + site] = self.hosts[site].next_wake();
     }
 
     /// The links, in the order they were given; their counters are as of [`Network::now`] after [`Network::run_until`].
     #[must_use]
-    pub fn links(&self) -> &[Link] {
+    pub fn links(&self) -> &[Link<DatagramPacket>] {
         &self.links
     }
 

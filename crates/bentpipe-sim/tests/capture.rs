@@ -7,7 +7,7 @@ use bentpipe_apps::report::{App, Report, Status};
 use bentpipe_link::config::LinkConfig;
 use bentpipe_net::capture::{Bypassed, Named, Refusal, RequestId};
 use bentpipe_net::datagram::Body;
-use bentpipe_net::packet::Packet;
+use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::LinkSpec;
@@ -163,7 +163,7 @@ impl App for Splitter {
 struct Classes(Arc<Mutex<Vec<u8>>>, usize);
 
 impl Observer for Classes {
-    fn packet(&mut self, _now: Instant, site: usize, _interface: usize, outbound: bool, packet: &Packet) {
+    fn packet(&mut self, _now: Instant, site: usize, _interface: usize, outbound: bool, packet: &DatagramPacket) {
         if let Some((datagram, _)) = packet.datagram()
             && let Body::Tcp(_) = datagram.body
             && site == self.1

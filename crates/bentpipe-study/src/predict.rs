@@ -7,8 +7,6 @@ mod simulate;
 pub use bentpipe_apps::Direction;
 use bentpipe_lab::report::quantity;
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
-use bentpipe_link::queue::QueueLimit;
-use bentpipe_net::packet::Packet;
 use bentpipe_net::stack::{RtoEstimator, TcpConfig};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::{BitRate, DataSize};
@@ -533,10 +531,7 @@ impl<'a> Case<'a> {
         if self.there.medium.loss.is_some_and(|loss| loss.burst_mean > 1.01 / (1.0 - loss.share)) {
             notes.push("The link loses packets in bursts; the models are given the share alone.".to_owned());
         }
-        let waiting = match self.there.queue {
-            QueueLimit::Bytes(bytes) => bytes,
-            QueueLimit::Packets(packets) => packets.saturating_mul(link.mtu),
-        };
+        let waiting = self.there.queue.room_bytes(link.mtu).unwrap_or(u64::MAX);
         let room = self.inputs.bandwidth_delay_product_bytes.saturating_add(waiting);
         let window = self.window.map_or(u64::MAX, |w| w.bytes);
         let in_flight = window.saturating_mul(u64::from(self.question.connections));
@@ -558,8 +553,7 @@ fn short(rate: BitRate) -> String {
 /// Bits of an IP packet of `bytes` as framed, Ethernet header included on a link that carries Ethernet.
 pub(crate) fn framed(direction: &DirectionConfig, link: &LinkConfig, bytes: u64) -> u64 {
     let length = bytes + if link.carries_ethernet { ETHERNET } else { 0 };
-    let packet = Packet::from_pattern(0, 0, 0, u32::try_from(length).unwrap_or(u32::MAX));
-    direction.framing.bits(&packet, link.carries_ethernet)
+    direction.framing.bits(length, link.carries_ethernet)
 }
 
 pub(crate) fn total_rate(direction: &DirectionConfig) -> BitRate {

@@ -8,7 +8,9 @@ use bentpipe_link::catalogue::LinkFile;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
-use bentpipe_net::packet::{Buffer, Content, Packet};
+use bentpipe_net::buffer::Buffer;
+use bentpipe_net::headers::Headers;
+use bentpipe_net::packet::Packet;
 use bentpipe_net::seed::{Seed, Stream, unit};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
@@ -211,7 +213,7 @@ pub fn hub_address() -> SocketAddr {
 pub struct World {
     pub now: Instant,
     pub stations: [Station; 2],
-    pub link: Link,
+    pub link: Link<Numbered>,
     pub config: LinkConfig,
     pub mischief: Mischief,
     /// Datagrams that never arrive: who sends them, and which of its own it is, from 0.
@@ -248,6 +250,31 @@ pub fn configs(link: &LinkConfig) -> [SatelliteConfig; 2] {
             memory: Memory::default().total,
         }
     })
+}
+
+/// A packet that the test knows by its number.
+#[derive(Clone, Debug)]
+pub struct Numbered {
+    number: u64,
+    buffer: Buffer,
+}
+
+impl Packet for Numbered {
+    fn bytes(&self) -> u64 {
+        self.buffer.bytes()
+    }
+    fn for_each_byte(&self, visit: impl FnMut(u8)) {
+        self.buffer.for_each_byte(visit);
+    }
+    fn invert_bit(&mut self, bit: u64) {
+        self.buffer.invert_bit(bit);
+    }
+    fn headers(&self, ethernet: bool) -> Option<Headers> {
+        self.buffer.headers(ethernet)
+    }
+    fn mark_congestion(&mut self, ethernet: bool) -> bool {
+        self.buffer.mark_congestion(ethernet)
+    }
 }
 
 impl World {
@@ -343,7 +370,11 @@ impl World {
                 write_address(&mut packet[0..6], station.address);
                 write_address(&mut packet[6..12], to);
                 packet.extend(&datagram);
-                self.link.receive(self.now, Port(side), Packet::from_buffer(self.number, Buffer::from_vec(packet)));
+                self.link.receive(
+                    self.now,
+                    Port(side),
+                    Numbered { number: self.number, buffer: Buffer::from_vec(packet) },
+                );
             }
         }
     }
@@ -394,7 +425,7 @@ impl World {
         });
         let late = self.late.keys().next().map(|key| key.0);
         let reading = self.stations.iter().map(|station| station.read_from).filter(|from| *from > self.now);
-        stations.chain(self.link.next_wake()).chain(late).chain(reading).min()
+        stations.chain(Some(self.link.next_wake()).filter(|at| *at != Instant::FAR)).chain(late).chain(reading).min()
     }
 
     /// Runs until `until` or `done` says so.
@@ -416,12 +447,8 @@ impl World {
     fn step(&mut self) {
         self.link.wake(self.now);
         while let Some((port, packet)) = self.link.poll_transmit(self.now) {
-            if self.lost_numbers.contains(&packet.id) {
-                continue;
-            }
-            if let Content::Bytes(buffer) = &packet.content {
-                let bytes = buffer.as_slice().to_vec();
-                self.arrive(port.0, &bytes);
+            if !self.lost_numbers.contains(&packet.number) {
+                self.arrive(port.0, packet.buffer.as_slice());
             }
         }
         while let Some(entry) = self.late.first_entry().filter(|entry| entry.key().0 <= self.now) {

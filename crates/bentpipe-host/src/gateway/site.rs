@@ -3,7 +3,7 @@
 use super::firewall::{self, Firewall, Marks};
 use super::network::{EARLY_DEMUX, EarlyDemux, Network, interfaces, set_transparent, stop_early_demux};
 use super::resolver::Resolver;
-use super::syn::{self, Syn};
+use super::syn::Syn;
 use crate::netlink::index_of;
 use crate::sockets::{SocketsView, bytes_unacknowledged, error_of, new_socket, prepare_for_relay};
 use bentpipe_gateway::file::CaptureRules;
@@ -344,7 +344,7 @@ impl SocketsView<'_> {
             let more = network.log.receive(|prefix, packet| match Syn::parse(packet) {
                 Some(syn) if prefix == firewall::PASSING.as_bytes() => passing.push((syn.client, syn.server)),
                 Some(syn) => caught.push(syn),
-                None => unreachable.extend(syn::unreachable_ends(packet)),
+                None => unreachable.extend(bentpipe_net::headers::unreachable_ends(packet)),
             });
             if !more {
                 break;

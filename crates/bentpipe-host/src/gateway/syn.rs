@@ -1,6 +1,7 @@
 //! A caught SYN, and the packets that answer it in place of a server or a router.
 
-use crate::headers::{self, Sum, TcpView, flag};
+use bentpipe_net::datagram::flag;
+use bentpipe_net::headers::{self, ECN, IPV6_HEADER, checksum, complete_checksum, protocol, set_ip_checksum, sum};
 use std::net::{IpAddr, SocketAddr};
 
 /// A connection request as its client sent it, data left out: a client sends again what was not acknowledged.
@@ -14,55 +15,40 @@ pub struct Syn {
     pub traffic_class: u8,
     /// The sequence number that a refusal acknowledges: after the SYN and the data that came with it.
     next: u32,
-    /// An Ethernet frame with the packet, checksums right.
-    frame: Vec<u8>,
+    /// The IP packet, checksums right.
+    packet: Vec<u8>,
 }
 
-const ETHERNET: usize = crate::port::ETHERNET_HEADER;
 const IPV4_HEADER: usize = 20;
-const IPV6_HEADER: usize = 40;
 const TCP_HEADER: usize = 20;
-const TCP_PROTOCOL: u8 = 6;
 /// Of packets that are made here: RFC 1700's recommendation.
 const TTL: u8 = 64;
-/// Bits of the traffic class that are ECN's (RFC 3168).
-const ECN: u8 = 3;
 
 impl Syn {
     /// Reads an IP packet. `None`: it is no TCP connection request.
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<Syn> {
-        let ethertype: u16 = match packet.first()? >> 4 {
-            4 => 0x0800,
-            6 => 0x86dd,
-            _ => return None,
-        };
-        let mut frame = vec![0; ETHERNET - 2];
-        frame.extend(ethertype.to_be_bytes());
-        frame.extend_from_slice(packet);
-        let view = headers::tcp(&frame)?;
+        let view = headers::tcp(packet, false)?;
         const KINDS: u8 = flag::SYN | flag::ACK | flag::RST | flag::FIN;
         if view.flags & KINDS != flag::SYN {
             return None;
         }
-        let traffic_class = match view.source {
-            IpAddr::V4(_) => packet[1],
-            IpAddr::V6(_) => packet[0] << 4 | packet[1] >> 4,
-        };
-        strip_data(&mut frame, &view);
+        let traffic_class = headers::Ip::read(packet)?.traffic_class;
+        let mut packet = packet.to_vec();
+        headers::strip_data(&mut packet, &view);
         Some(Syn {
-            client: SocketAddr::new(view.source, view.source_port),
-            server: SocketAddr::new(view.destination, view.destination_port),
+            client: view.source,
+            server: view.destination,
             traffic_class,
             next: view.sequence.wrapping_add(1).wrapping_add(view.data_bytes as u32),
-            frame,
+            packet,
         })
     }
 
     /// The packet.
     #[must_use]
     pub fn packet(&self) -> &[u8] {
-        &self.frame[ETHERNET..]
+        &self.packet
     }
 
     /// The packet one hop further (RFC 1812 §5.3.1, RFC 8200 §3). `None`: it has come to its last.
@@ -75,7 +61,7 @@ impl Syn {
         };
         *hops = hops.checked_sub(1).filter(|left| *left > 0)?;
         if self.client.is_ipv4() {
-            set_header_checksum(&mut packet);
+            set_ip_checksum(&mut packet);
         }
         Some(packet)
     }
@@ -83,31 +69,31 @@ impl Syn {
     /// What a closed port answers (RFC 9293 §3.5.2), as an IP packet.
     #[must_use]
     pub fn refusal(&self) -> Vec<u8> {
-        let mut frame = self.frame[..ETHERNET].to_vec();
+        let mut packet = Vec::with_capacity(IPV6_HEADER + TCP_HEADER);
         let class = self.traffic_class & !ECN;
         match (self.server.ip(), self.client.ip()) {
             (IpAddr::V4(server), IpAddr::V4(client)) => {
                 let length = (IPV4_HEADER + TCP_HEADER) as u8;
                 // Do not fragment; no identification, which an unfragmented packet needs not (RFC 6864).
-                frame.extend([0x45, class, 0, length, 0, 0, 0x40, 0, TTL, TCP_PROTOCOL, 0, 0]);
-                frame.extend(server.octets());
-                frame.extend(client.octets());
-                set_header_checksum(&mut frame[ETHERNET..]);
+                packet.extend([0x45, class, 0, length, 0, 0, 0x40, 0, TTL, protocol::TCP, 0, 0]);
+                packet.extend(server.octets());
+                packet.extend(client.octets());
+                set_ip_checksum(&mut packet);
             }
             (IpAddr::V6(server), IpAddr::V6(client)) => {
-                frame.extend([0x60 | class >> 4, class << 4, 0, 0, 0, TCP_HEADER as u8, TCP_PROTOCOL, TTL]);
-                frame.extend(server.octets());
-                frame.extend(client.octets());
+                packet.extend([0x60 | class >> 4, class << 4, 0, 0, 0, TCP_HEADER as u8, protocol::TCP, TTL]);
+                packet.extend(server.octets());
+                packet.extend(client.octets());
             }
             _ => unreachable!("both addresses come from one packet"),
         }
-        frame.extend(self.server.port().to_be_bytes());
-        frame.extend(self.client.port().to_be_bytes());
-        frame.extend([0; 4]);
-        frame.extend(self.next.to_be_bytes());
-        frame.extend([((TCP_HEADER / 4) << 4) as u8, flag::RST | flag::ACK, 0, 0, 0, 0, 0, 0]);
-        headers::complete_checksum(&mut frame);
-        frame.split_off(ETHERNET)
+        packet.extend(self.server.port().to_be_bytes());
+        packet.extend(self.client.port().to_be_bytes());
+        packet.extend([0; 4]);
+        packet.extend(self.next.to_be_bytes());
+        packet.extend([((TCP_HEADER / 4) << 4) as u8, flag::RST | flag::ACK, 0, 0, 0, 0, 0, 0]);
+        complete_checksum(&mut packet, false);
+        packet
     }
 
     /// The ICMP message of a router without a way to the server: "host unreachable" (RFC 792), or "address unreachable"
@@ -119,77 +105,17 @@ impl Syn {
         message.extend([0; 6]);
         message.extend_from_slice(self.packet());
         if is_ipv4 {
-            let mut sum = Sum::default();
-            sum.add(&message);
-            message[2..4].copy_from_slice(&sum.finish().to_be_bytes());
+            let checksum = checksum(sum(&message));
+            message[2..4].copy_from_slice(&checksum.to_be_bytes());
         }
         message
     }
 }
 
-/// Of an ICMP error that says that a host or a network cannot be reached: the ends of the TCP connection it is about, the
-/// sender first.
-#[must_use]
-pub fn unreachable_ends(packet: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
-    const ICMP_HEADER: usize = 8;
-    let is_ipv4 = packet.first()? >> 4 == 4;
-    let (protocol, start) =
-        if is_ipv4 { (*packet.get(9)?, usize::from(packet[0] & 0x0f) * 4) } else { (*packet.get(6)?, IPV6_HEADER) };
-    let message = packet.get(start..)?;
-    let quoted = message.get(ICMP_HEADER..)?;
-    let same_family = quoted.first()? >> 4 == packet[0] >> 4;
-    let expected = match (is_ipv4, protocol, message[0]) {
-        // Destination unreachable: network, host (RFC 792).
-        (true, 1, 3) => message[1] <= 1,
-        // Destination unreachable: no route, beyond scope, address (RFC 4443 §3.1).
-        (false, 58, 1) => matches!(message[1], 0 | 2 | 3),
-        _ => false,
-    };
-    if !expected || !same_family {
-        return None;
-    }
-    let (protocol, ports, source, destination): (u8, usize, IpAddr, IpAddr) = if is_ipv4 {
-        let source: [u8; 4] = quoted.get(12..16)?.try_into().ok()?;
-        let destination: [u8; 4] = quoted.get(16..20)?.try_into().ok()?;
-        (quoted[9], usize::from(quoted[0] & 0x0f) * 4, source.into(), destination.into())
-    } else {
-        let source: [u8; 16] = quoted.get(8..24)?.try_into().ok()?;
-        let destination: [u8; 16] = quoted.get(24..40)?.try_into().ok()?;
-        (quoted[6], IPV6_HEADER, source.into(), destination.into())
-    };
-    let port = |at: usize| Some(u16::from_be_bytes(quoted.get(at..at + 2)?.try_into().ok()?));
-    let ends = (SocketAddr::new(source, port(ports)?), SocketAddr::new(destination, port(ports + 2)?));
-    (protocol == TCP_PROTOCOL).then_some(ends)
-}
-
-fn strip_data(frame: &mut Vec<u8>, view: &TcpView) {
-    frame.truncate(view.offset + view.header_bytes);
-    let length = frame.len() - ETHERNET;
-    match view.source {
-        IpAddr::V4(_) => {
-            frame[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&(length as u16).to_be_bytes());
-            set_header_checksum(&mut frame[ETHERNET..]);
-        }
-        IpAddr::V6(_) => {
-            let payload = (length - IPV6_HEADER) as u16;
-            frame[ETHERNET + 4..ETHERNET + 6].copy_from_slice(&payload.to_be_bytes());
-        }
-    }
-    headers::complete_checksum(frame);
-}
-
-/// RFC 791's checksum of an IPv4 header.
-fn set_header_checksum(packet: &mut [u8]) {
-    let header = usize::from(packet[0] & 0x0f) * 4;
-    packet[10..12].fill(0);
-    let mut sum = Sum::default();
-    sum.add(&packet[..header]);
-    packet[10..12].copy_from_slice(&sum.finish().to_be_bytes());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bentpipe_net::headers::unreachable_ends;
     use proptest::prelude::*;
 
     /// A SYN with an MSS option and three bytes of data.
@@ -208,11 +134,7 @@ mod tests {
     }
 
     fn ones(parts: &[&[u8]]) -> u16 {
-        let mut sum = Sum::default();
-        for part in parts {
-            sum.add(part);
-        }
-        sum.finish()
+        checksum(parts.iter().map(|part| sum(part)).sum())
     }
 
     #[test]

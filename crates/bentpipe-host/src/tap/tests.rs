@@ -1,5 +1,5 @@
 use super::*;
-use crate::headers::complete_checksum;
+use bentpipe_net::headers::complete_checksum;
 
 const CLIENT: [u8; 4] = [198, 18, 0, 2];
 const SERVER: [u8; 4] = [198, 18, 0, 1];
@@ -24,7 +24,7 @@ fn frame(from: [u8; 4], to: [u8; 4], flags: u8, window: u16, scale: Option<u8>, 
     frame.extend([0; 4]);
     frame.extend(options);
     frame.extend(vec![7; data]);
-    complete_checksum(&mut frame);
+    complete_checksum(&mut frame, true);
     frame
 }
 

@@ -5,10 +5,11 @@ use crate::scenario::LinkUse;
 use bentpipe_link::circuit::CircuitChange as Change;
 use bentpipe_link::direction::{Direction, Sample};
 use bentpipe_link::link::Link;
+use bentpipe_net::packet::Packet;
 use bentpipe_net::time::Instant;
 
 /// The record of a link at the end of its case; `samples` of each direction, in the link's order.
-pub fn link_record(used: &LinkUse, link: &Link, samples: &[Vec<Sample>], end: Instant) -> LinkRecord {
+pub fn link_record<P: Packet>(used: &LinkUse, link: &Link<P>, samples: &[Vec<Sample>], end: Instant) -> LinkRecord {
     let directions = link
         .directions()
         .iter()
@@ -61,7 +62,7 @@ fn circuit_change((at, change): &(Instant, Change)) -> CircuitChange {
     CircuitChange { at: at.as_secs_f64(), state }
 }
 
-fn counters(direction: &Direction) -> Counters {
+fn counters<P: Packet>(direction: &Direction<P>) -> Counters {
     let sender = direction.sender_counters();
     let mut counters = Counters {
         offered_packets: sender.offered_packets,

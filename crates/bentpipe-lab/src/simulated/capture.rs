@@ -1,11 +1,10 @@
 //! Captures of virtual runs: as live ones, but a stamp is the time since the case's start, so that two runs write the
 //! same bytes.
 
-use bentpipe_net::packet::{Content, Packet};
+use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::pcapng::{LinkType, Passing, enhanced_packet, interface_description, section_header};
 use bentpipe_net::time::Instant;
 use bentpipe_net::topology::Plan;
-use bentpipe_net::wire;
 use bentpipe_sim::network::Observer;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -68,12 +67,12 @@ impl Capture {
 }
 
 impl Observer for Port {
-    fn packet(&mut self, now: Instant, site: usize, interface: usize, outbound: bool, packet: &Packet) {
+    fn packet(&mut self, now: Instant, site: usize, interface: usize, outbound: bool, packet: &DatagramPacket) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let Writer { out, numbers, frame, block, error } = &mut *writer;
         let Some(number) = numbers.get(&(site, interface)).filter(|_| error.is_none()) else { return };
         frame.clear();
-        put_bytes(packet, frame);
+        packet.write(frame);
         block.clear();
         let passing = if outbound { Passing::Outbound } else { Passing::Inbound };
         enhanced_packet(block, *number, now.ns, passing, frame);
@@ -81,38 +80,18 @@ impl Observer for Port {
     }
 }
 
-/// Appends the packet's bytes, bit errors and all.
-fn put_bytes(packet: &Packet, out: &mut Vec<u8>) {
-    let inverted = match &packet.content {
-        Content::Bytes(buffer) => {
-            out.extend_from_slice(buffer.as_slice());
-            &[]
-        }
-        Content::Pattern(pattern) => {
-            packet.for_each_byte(|byte| out.push(byte));
-            pattern.inverted.as_slice()
-        }
-        Content::Datagram(datagram) => {
-            wire::write(datagram, out);
-            &[]
-        }
-        Content::Damaged(damaged) => {
-            wire::write(&damaged.datagram, out);
-            damaged.inverted.as_slice()
-        }
-    };
-    for bit in inverted {
-        if let Some(byte) = out.get_mut((bit / 8) as usize) {
-            *byte ^= 0x80 >> (bit % 8);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_net::packet::Buffer;
+    use bentpipe_net::datagram::{Body, Datagram};
+    use bentpipe_net::packet::Packet;
     use bentpipe_net::topology::LinkSpec;
+
+    /// A packet of so many bytes of data, and 28 of headers.
+    fn packet(length: usize) -> DatagramPacket {
+        let body = Body::Udp { source_port: 1, destination_port: 2, data: vec![7; length].into() };
+        DatagramPacket::new(Datagram::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), body))
+    }
 
     fn plan() -> Plan {
         let link = |name: &str, ethernet| LinkSpec {
@@ -129,12 +108,12 @@ mod tests {
         let path = std::env::temp_dir().join(format!("bentpipe-capture-test-{}.pcapng", std::process::id()));
         let capture = Capture::create(&path, &plan()).unwrap();
         let mut observer = capture.observer();
-        let mut damaged = Packet::from_pattern(1, 7, 0, 40);
+        let whole = packet(12);
+        let mut damaged = whole.clone();
         damaged.invert_bit(9);
         observer.packet(Instant { ns: (5 << 32) + 6 }, 1, 0, true, &damaged);
-        let frame = Packet::from_buffer(2, Buffer::from_vec(vec![1, 2, 3]));
-        observer.packet(Instant { ns: 7 }, 0, 1, false, &frame);
-        observer.packet(Instant { ns: 8 }, 0, 9, false, &frame);
+        observer.packet(Instant { ns: 7 }, 0, 1, false, &whole);
+        observer.packet(Instant { ns: 8 }, 0, 9, false, &whole);
         drop(observer);
         capture.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();
@@ -149,11 +128,12 @@ mod tests {
         ] {
             interface_description(&mut expected, name, kind);
         }
-        let mut pattern = vec![0; 40];
-        bentpipe_net::socket::fill_pattern(7, 0, &mut pattern);
-        pattern[1] ^= 0x40;
-        enhanced_packet(&mut expected, 1, (5 << 32) + 6, Passing::Outbound, &pattern);
-        enhanced_packet(&mut expected, 2, 7, Passing::Inbound, &[1, 2, 3]);
+        let mut bytes = Vec::new();
+        whole.write(&mut bytes);
+        bytes[1] ^= 0x40;
+        enhanced_packet(&mut expected, 1, (5 << 32) + 6, Passing::Outbound, &bytes);
+        bytes[1] ^= 0x40;
+        enhanced_packet(&mut expected, 2, 7, Passing::Inbound, &bytes);
         assert!(bytes == expected, "an interface that the plan lacks is passed over");
     }
 
@@ -162,7 +142,7 @@ mod tests {
         let Ok(capture) = Capture::create(Path::new("/dev/full"), &plan()) else { return };
         let mut observer = capture.observer();
         for _ in 0..100 {
-            observer.packet(Instant::ZERO, 0, 0, true, &Packet::from_pattern(1, 7, 0, 1000));
+            observer.packet(Instant::ZERO, 0, 0, true, &packet(972));
         }
         drop(observer);
         assert!(capture.finish().unwrap_err().to_string().contains("No space left"));

@@ -3,6 +3,7 @@
 use crate::driver::{HUB, TERMINAL, burst, ms, run, s, times};
 use bentpipe_link::catalogue::{LinkFile, named, names};
 use bentpipe_link::link::Link;
+use bentpipe_net::packet::Dummy;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::time::Instant;
 use std::collections::BTreeSet;
@@ -78,7 +79,7 @@ fn the_published_numbers_are_in_the_files() {
 }
 
 /// The time at which a packet of `bytes` that enters at `port` at zero is out again at the other end.
-fn one_way(link: &mut Link, up: bool, at: Instant, bytes: u32) -> Instant {
+fn one_way(link: &mut Link<Dummy>, up: bool, at: Instant, bytes: u32) -> Instant {
     let (from, to) = if up { (TERMINAL, HUB) } else { (HUB, TERMINAL) };
     let arrivals = run(link, &burst(at, from, 0, 1, bytes), at + bentpipe_net::time::Duration::from_secs(60));
     times(&arrivals, to)[&0]

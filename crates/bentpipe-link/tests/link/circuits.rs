@@ -6,6 +6,7 @@ use bentpipe_link::circuit::Circuit;
 use bentpipe_link::circuit::CircuitChange::{self, Down, Lost, Refused, Up};
 use bentpipe_link::link::Link;
 use bentpipe_link::node::Node;
+use bentpipe_net::packet::Dummy;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::time::{Duration, Instant};
 
@@ -13,12 +14,12 @@ use bentpipe_net::time::{Duration, Instant};
 const DIAL_UP: &str = "rate = '64 kbit/s'\none_way_delay = '250 ms'\nqueue = { packets = 100 }
 [circuit]\nstages = [{ name = 'dial', time = '2 s' }, { name = 'log in', time = '3 s' }]\n";
 
-fn circuit(link: &Link) -> &Circuit {
+fn circuit(link: &Link<Dummy>) -> &Circuit {
     link.circuit().unwrap()
 }
 
 /// Changes with their times in milliseconds.
-fn changes(link: &Link) -> Vec<(u64, CircuitChange)> {
+fn changes(link: &Link<Dummy>) -> Vec<(u64, CircuitChange)> {
     circuit(link).changes().iter().map(|(at, change)| (at.ns / 1_000_000, change.clone())).collect()
 }
 
@@ -42,7 +43,7 @@ fn traffic_waits_for_all_stages_and_leaves_in_order() {
     assert_eq!(changes(&link), [(1000, setting_up("dial")), (3000, setting_up("log in")), (6000, Up)]);
     let counters = circuit(&link).counters(s(20));
     assert_eq!((counters.calls, counters.calls_lost, counters.setting_up), (1, 0, Duration::from_secs(5)));
-    assert_eq!(link.next_wake(), None, "without a hang-up time the call stays up");
+    assert_eq!(link.next_wake(), Instant::FAR, "without a hang-up time the call stays up");
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn an_idle_call_is_hung_up_to_the_nanosecond() {
     run(&mut link1, &burst(s(0), HUB, 0, 1, 1000), s(60));
     assert_eq!(circuit(&link1).changes().last(), Some(&(ms(15_125), Down)));
     assert!(!circuit(&link1).is_up());
-    assert_eq!(link1.next_wake(), None);
+    assert_eq!(link1.next_wake(), Instant::FAR);
 
     for (second, calls, arrival) in [(ns(15_124_999_999), 1, ns(15_499_999_999)), (ms(15_125), 2, ms(20_500))] {
         let mut link = link(&text);
@@ -128,7 +129,7 @@ fn each_call_is_rounded_up_for_itself_and_a_call_in_progress_counts() {
 }
 
 /// One packet of 100 B each 100 ms from both ends over a link of the catalogue.
-fn under_bursts(name: &str, overrides: &[String], seconds: u64) -> Link {
+fn under_bursts(name: &str, overrides: &[String], seconds: u64) -> Link<Dummy> {
     let mut over = toml::Table::new();
     for text in overrides {
         bentpipe_link::config::lay_over(&mut over, parse_override(text).unwrap());
@@ -236,6 +237,6 @@ fn a_set_up_that_takes_no_time_waits_for_the_noise_to_change() {
         "rate = '1 Mbit/s'\none_way_delay = '1 ms'\nnoise = 0.1\n[circuit]\ngives_up = { above = 1e-3, after = '1 s' }";
     let mut link = Link::new(&file(text).config().unwrap(), 1, Seed(1));
     run(&mut link, &at(&[s(0)]), s(1000));
-    assert_eq!(link.next_wake(), None);
+    assert_eq!(link.next_wake(), Instant::FAR);
     assert_eq!(link.directions()[0].sender_counters().queue_packets, 1);
 }

@@ -1,9 +1,12 @@
 //! Times that a formula gives, to the nanosecond.
 
 use crate::driver::{Arrival, HUB, TERMINAL, burst, drain, file, link, ms, ns, run, s, times, wake_until};
+use bentpipe_link::link::Link;
 use bentpipe_link::node::Node;
 use bentpipe_link::queue::QueueLimit;
-use bentpipe_net::packet::{Buffer, Packet};
+use bentpipe_net::buffer::Buffer;
+use bentpipe_net::packet::Dummy;
+use bentpipe_net::seed::Seed;
 use bentpipe_net::time::Instant;
 
 const GEO: &str = "rate = '2 Mbit/s'\none_way_delay = '250 ms'\n";
@@ -34,13 +37,18 @@ fn one_packet_takes_propagation_plus_its_framed_bits() {
         let carries = if *ethernet { "ethernet" } else { "ip" };
         // 7 Mbit/s: no packet takes a whole number of nanoseconds.
         let text = format!("carries = '{carries}'\nrate = '7 Mbit/s'\none_way_delay = '250 ms'\nframing = {framing}\n");
-        let mut link = link(&text);
-        link.receive(ms(5), HUB, Packet::from_buffer(1, Buffer::from_vec(vec![0x55; *bytes])));
-        let mut arrivals = Vec::new();
-        wake_until(&mut link, s(10), &mut arrivals);
+        let mut link: Link<Buffer> = Link::new(&file(&text).config().unwrap(), 1, Seed(1));
+        link.receive(ms(5), HUB, Buffer::from_vec(vec![0x55; *bytes]));
+        let mut now = link.next_wake();
+        let arrival = loop {
+            link.wake(now);
+            match link.poll_transmit(now) {
+                Some((port, packet)) => break (now, port, packet.as_slice().len()),
+                None => now = link.next_wake(),
+            }
+        };
         let sending = (bits * 1_000_000_000).div_ceil(7_000_000);
-        let expected = Arrival { at: ns(5_000_000 + sending + 250_000_000), port: TERMINAL, id: 1 };
-        assert_eq!(arrivals, [expected], "{framing}");
+        assert_eq!(arrival, (ns(5_000_000 + sending + 250_000_000), TERMINAL, *bytes), "{framing}");
         assert_eq!(link.directions()[0].sender_counters().link_bits, *bits, "{framing}");
     }
 }
@@ -63,20 +71,20 @@ fn a_window_limits_the_rate_to_window_over_round_trip() {
     let mut link = link(GEO);
     let mut sent = Vec::new();
     for id in 0..4 {
-        link.receive(ms(0), HUB, Packet::from_pattern(id, 0, 0, 1500));
+        link.receive(ms(0), HUB, Dummy::new(id, 1500));
         sent.push(ms(0));
     }
     let mut next = 4;
     let mut answered = Vec::new();
     while answered.len() < 40 {
-        let due = link.next_wake().unwrap();
+        let due = link.next_wake();
         link.wake(due);
         while let Some((port, packet)) = link.poll_transmit(due) {
             if port == TERMINAL {
-                link.receive(due, TERMINAL, Packet::from_pattern(packet.id, 0, 0, 40));
+                link.receive(due, TERMINAL, Dummy::new(packet.id, 40));
             } else {
                 answered.push((packet.id, due));
-                link.receive(due, HUB, Packet::from_pattern(next, 0, 0, 1500));
+                link.receive(due, HUB, Dummy::new(next, 1500));
                 next += 1;
             }
         }
@@ -147,7 +155,7 @@ fn a_queue_has_room_again_when_a_transmission_ends() {
 fn the_default_queue_is_the_bandwidth_delay_product_or_ten_packets() {
     let queue = |text: &str| {
         let config = file(text).config().unwrap();
-        (config.forward.queue, config.back.queue)
+        (config.forward.queue.fifo_limit().unwrap(), config.back.queue.fifo_limit().unwrap())
     };
     // 2 Mbit/s × 0.5 s = 125,000 B; 64 kbit/s × 0.5 s = 4000 B is less than ten packets.
     let (forward, back) = queue("one_way_delay = '250 ms'\nforward.rate = '2 Mbit/s'\nreturn.rate = '64 kbit/s'\n");
@@ -207,16 +215,16 @@ fn a_packet_is_lost_if_any_bit_of_it_falls_into_an_outage() {
 #[test]
 fn a_link_with_nothing_to_do_is_idle_and_early_wakes_do_nothing() {
     let mut link = link(GEO);
-    assert_eq!(link.next_wake(), None);
-    link.receive(ms(0), HUB, Packet::from_pattern(0, 0, 0, 1500));
+    assert_eq!(link.next_wake(), Instant::FAR);
+    link.receive(ms(0), HUB, Dummy::new(0, 1500));
     let mut arrivals = Vec::new();
     for at in [0, 1, 5_999_999] {
         link.wake(ns(at));
         drain(&mut link, ns(at), &mut arrivals);
         // The end of the transmission, after 6 ms, is seen by nobody.
-        assert_eq!(link.next_wake(), Some(ms(256)));
+        assert_eq!(link.next_wake(), ms(256));
     }
     wake_until(&mut link, Instant::FAR, &mut arrivals);
     assert_eq!(arrivals, [Arrival { at: ms(256), port: TERMINAL, id: 0 }]);
-    assert_eq!(link.next_wake(), None);
+    assert_eq!(link.next_wake(), Instant::FAR);
 }

@@ -97,8 +97,8 @@ fn kinds_of_noise_replace_each_other() {
 #[test]
 fn queue_limits_and_framings_replace_each_other() {
     let text = format!("{BOTH}queue = {{ bytes = '64 KiB' }}\nframing = {{ type = 'ppp', flag_bytes = 2 }}\n");
-    assert_eq!(set(&text, &["queue.packets=20"]).forward.queue, QueueLimit::Packets(20));
-    assert_eq!(set(&text, &["forward.queue.packets=20"]).back.queue, QueueLimit::Bytes(65_536));
+    assert_eq!(set(&text, &["queue.packets=20"]).forward.queue.fifo_limit(), Some(QueueLimit::Packets(20)));
+    assert_eq!(set(&text, &["forward.queue.packets=20"]).back.queue.fifo_limit(), Some(QueueLimit::Bytes(65_536)));
     for over in ["framing=ethernet", "framing.type=ethernet", "framing={type = 'ethernet'}"] {
         let config = set(&text, &[over]);
         assert!(matches!(config.back.framing, Framing::Ethernet(_)), "{over}: the options of PPP are gone");

@@ -5,7 +5,9 @@ use bentpipe_link::circuit::CircuitChange::{self, ChannelsUp, Down, Lost, Up};
 use bentpipe_link::circuit::{Circuit, CircuitCounters};
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
+use bentpipe_net::packet::Dummy;
 use bentpipe_net::time::Duration;
+use bentpipe_net::time::Instant;
 
 /// Four channels on which 1000 B take 125 ms; a call takes 5 s. The load is looked at each second.
 const BUNDLE: &str =
@@ -13,16 +15,16 @@ const BUNDLE: &str =
 [circuit]\nstages = [{ name = 'call', time = '5 s' }]\n";
 const EAGER: &str = "history = '1 s'\ncall_after = '0 s'\nrelease_after = '2 s'\n";
 
-fn on_demand(rule: &str) -> Link {
+fn on_demand(rule: &str) -> Link<Dummy> {
     link(&format!("{BUNDLE}[circuit.on_demand]\n{EAGER}{rule}"))
 }
 
-fn circuit(link: &Link) -> &Circuit {
+fn circuit(link: &Link<Dummy>) -> &Circuit {
     link.circuit().unwrap()
 }
 
 /// Changes with their times in milliseconds.
-fn changes(link: &Link) -> Vec<(u64, CircuitChange)> {
+fn changes(link: &Link<Dummy>) -> Vec<(u64, CircuitChange)> {
     circuit(link).changes().iter().map(|(at, change)| (at.ns / 1_000_000, change.clone())).collect()
 }
 
@@ -66,7 +68,7 @@ fn a_backlog_calls_up_one_channel_after_the_other() {
     assert_eq!((counters.calls, counters.calls_most, counters.calls_lost), (4, 4, 0));
     assert_eq!(counters.setting_up, Duration::from_secs(20));
     assert_eq!(changes(&link).last().map(|(_, change)| change), Some(&ChannelsUp(1)));
-    assert_eq!(link.next_wake(), None, "nothing to look at");
+    assert_eq!(link.next_wake(), Instant::FAR, "nothing to look at");
 }
 
 #[test]
@@ -142,7 +144,7 @@ fn a_hang_up_ends_all_calls_and_each_is_charged() {
     let CircuitCounters { calls, on_air, charged, .. } = counters;
     assert_eq!((calls, on_air, charged), (3, Duration::from_millis(3 * 1_125), Duration::from_secs(180)));
     assert_eq!(circuit(&link).cost(s(100)), Some(6.0));
-    assert_eq!(link.next_wake(), None);
+    assert_eq!(link.next_wake(), Instant::FAR);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::stack::Stack;
 use crate::tcp::Output;
 use bentpipe_net::capture::{Bypassed, Capture, Named, Refusal, Request, RequestId};
 use bentpipe_net::datagram::{Body, Datagram, Segment, flag};
+use bentpipe_net::headers::protocol;
 use bentpipe_net::socket::{SocketError, SocketId, Sockets};
 use bentpipe_net::time::Instant;
 use bentpipe_net::wire;
@@ -184,7 +185,7 @@ impl Stack {
             Body::Unreachable { about, .. } => wire::quoted_ports(about).is_some_and(|quoted| {
                 let local = SocketAddrV4::new(quoted.source, quoted.source_port);
                 let remote = SocketAddrV4::new(quoted.destination, quoted.destination_port);
-                quoted.protocol == wire::protocol::TCP && self.has_connection(local, remote)
+                quoted.protocol == protocol::TCP && self.has_connection(local, remote)
             }),
             _ => false,
         }

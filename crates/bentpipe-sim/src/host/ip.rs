@@ -2,7 +2,7 @@
 
 use bentpipe_link::node::Port;
 use bentpipe_net::datagram::{BROADCAST, Body, Datagram, Ethernet, IP_HEADER};
-use bentpipe_net::packet::Packet;
+use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::{Role, SEGMENT_PREFIX, SitePlan};
 use bentpipe_net::wire;
@@ -19,13 +19,13 @@ pub struct Ip {
     /// The last answer of the routing table.
     cached: Option<(Ipv4Addr, usize, Ipv4Addr)>,
     /// Frames ready to leave.
-    ready: VecDeque<(Port, Packet)>,
+    ready: VecDeque<(Port, DatagramPacket)>,
     fragments: BTreeMap<(Ipv4Addr, u16), Reassembly>,
     identification: u16,
-    next_packet: u64,
     /// Bridge: at which interface an address was seen.
     seen: BTreeMap<[u8; 6], usize>,
-    asking: Option<Instant>,
+    /// When an unanswered question is repeated; [`Instant::FAR`]: none is out.
+    asking: Instant,
     shows_passing: bool,
 }
 
@@ -110,9 +110,8 @@ impl Ip {
             ready: VecDeque::new(),
             fragments: BTreeMap::new(),
             identification: 0,
-            next_packet: 0,
             seen: BTreeMap::new(),
-            asking: None,
+            asking: Instant::FAR,
             shows_passing: false,
         }
     }
@@ -179,7 +178,7 @@ impl Ip {
 
     /// A frame or packet comes in at `interface`; what is for this site.
     #[inline]
-    pub fn receive(&mut self, now: Instant, interface: usize, packet: Packet) -> Option<Up> {
+    pub fn receive(&mut self, now: Instant, interface: usize, packet: DatagramPacket) -> Option<Up> {
         if self.role == Role::Bridge {
             self.bridge(interface, packet);
             return None;
@@ -247,8 +246,7 @@ impl Ip {
         let Interface { mtu, carries_ethernet, .. } = self.interfaces[interface];
         let bytes = datagram.bytes();
         if bytes <= mtu && !carries_ethernet {
-            self.next_packet += 1;
-            self.ready.push_back((Port(interface), Packet::of_length(self.next_packet, datagram, bytes)));
+            self.ready.push_back((Port(interface), DatagramPacket::of_length(datagram, bytes)));
             return None;
         }
         self.send_otherwise(now, datagram, interface, via)
@@ -325,8 +323,7 @@ impl Ip {
 
     #[inline]
     fn put(&mut self, interface: usize, datagram: impl Into<Box<Datagram>>) {
-        self.next_packet += 1;
-        self.ready.push_back((Port(interface), Packet::from_datagram(self.next_packet, datagram)));
+        self.ready.push_back((Port(interface), DatagramPacket::new(datagram)));
     }
 
     /// Asks who has `via`; the packet waits.
@@ -340,7 +337,7 @@ impl Ip {
         }
         let again = now + ARP_INTERVAL;
         own.neighbours.insert(via, Neighbour::Asked { times: 1, again, waiting: vec![datagram] });
-        self.asking = Some(self.asking.map_or(again, |at| at.min(again)));
+        self.asking = self.asking.min(again);
         self.put_question(interface, via);
     }
 
@@ -389,10 +386,10 @@ impl Ip {
     /// Asks again, or gives up; what waited in vain comes back.
     pub fn wake(&mut self, now: Instant) -> Vec<Up> {
         let mut failed = Vec::new();
-        if self.asking.is_none_or(|at| at > now) {
+        if self.asking > now {
             return failed;
         }
-        let mut next: Option<Instant> = None;
+        let mut next = Instant::FAR;
         let mut questions = Vec::new();
         for (number, interface) in self.interfaces.iter_mut().enumerate() {
             let mut absent = Vec::new();
@@ -408,7 +405,7 @@ impl Ip {
                     *again = now + ARP_INTERVAL;
                     questions.push((number, *via));
                 }
-                next = Some(next.map_or(*again, |at| at.min(*again)));
+                next = next.min(*again);
             }
             absent.iter().for_each(|via| {
                 interface.neighbours.remove(via);
@@ -419,15 +416,15 @@ impl Ip {
         failed
     }
 
-    /// When [`Ip::wake`] is due.
+    /// When [`Ip::wake`] is due; [`Instant::FAR`]: never.
     #[must_use]
-    pub fn next_wake(&self) -> Option<Instant> {
+    pub fn next_wake(&self) -> Instant {
         self.asking
     }
 
     /// The next frame to leave.
     #[inline]
-    pub fn take(&mut self) -> Option<(Port, Packet)> {
+    pub fn take(&mut self) -> Option<(Port, DatagramPacket)> {
         self.ready.pop_front()
     }
 
@@ -462,9 +459,8 @@ impl Ip {
     }
 
     /// Forwards a frame as a transparent bridge does (IEEE 802.1D §7): to where its receiver was seen, else everywhere.
-    fn bridge(&mut self, from: usize, packet: Packet) {
-        let Some((datagram, _)) = packet.datagram() else { return };
-        let Some(ethernet) = datagram.ethernet else { return };
+    fn bridge(&mut self, from: usize, packet: DatagramPacket) {
+        let Some(ethernet) = packet.datagram().0.ethernet else { return };
         self.seen.insert(ethernet.source, from);
         match self.seen.get(&ethernet.destination) {
             Some(to) if *to == from => {}

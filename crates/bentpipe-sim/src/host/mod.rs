@@ -13,7 +13,7 @@ use crate::tcp::Connection;
 use crate::tcp::settings::Settings;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_net::datagram::Datagram;
-use bentpipe_net::packet::Packet;
+use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::socket::Program;
 use bentpipe_net::time::Instant;
@@ -175,9 +175,9 @@ impl<P: Program> Host<P> {
     }
 }
 
-impl<P: Program> Node for Host<P> {
+impl<P: Program> Node<DatagramPacket> for Host<P> {
     #[inline]
-    fn receive(&mut self, now: Instant, port: Port, packet: Packet) {
+    fn receive(&mut self, now: Instant, port: Port, packet: DatagramPacket) {
         if let Some(up) = self.stack.ip.receive(now, port.0, packet) {
             self.stack.take_up(now, up);
             self.work(now);
@@ -210,14 +210,13 @@ impl<P: Program> Node for Host<P> {
     }
 
     #[inline]
-    fn poll_transmit(&mut self, _now: Instant) -> Option<(Port, Packet)> {
+    fn poll_transmit(&mut self, _now: Instant) -> Option<(Port, DatagramPacket)> {
         self.stack.ip.take()
     }
 
     #[inline]
-    fn next_wake(&self) -> Option<Instant> {
+    fn next_wake(&self) -> Instant {
         let program = self.wakes.peek().map_or(Instant::FAR, |Reverse((at, _))| *at);
-        let at = self.stack.next_wake().min(program);
-        (at != Instant::FAR).then_some(at)
+        self.stack.next_wake().min(program)
     }
 }

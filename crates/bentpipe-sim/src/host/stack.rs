@@ -8,6 +8,7 @@ use crate::tcp::outbox::Outbox;
 use crate::tcp::settings::Settings;
 use crate::tcp::{Connection, Ends, Output, State};
 use bentpipe_net::datagram::{Body, Datagram, Payload, Segment, flag};
+use bentpipe_net::headers::protocol;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::socket::SocketError;
 use bentpipe_net::time::Instant;
@@ -176,7 +177,7 @@ impl Stack {
 
     fn told_unreachable(&mut self, now: Instant, code: u8, mtu: u16, about: &[u8; 28]) {
         let Some(quoted) = wire::quoted_ports(about) else { return };
-        if quoted.protocol != wire::protocol::TCP {
+        if quoted.protocol != protocol::TCP {
             return;
         }
         let local = SocketAddrV4::new(quoted.source, quoted.source_port);
@@ -436,7 +437,7 @@ impl Stack {
     pub fn schedule(&mut self) {
         let number = std::mem::replace(&mut self.unscheduled, usize::MAX);
         if let Some(Some(slot)) = self.connections.get_mut(number) {
-            let at = slot.connection.next_event();
+            let at = slot.connection.next_wake();
             if at < slot.scheduled {
                 slot.scheduled = at;
                 self.timers.push(Reverse((at, number)));
@@ -498,7 +499,7 @@ impl Stack {
                 continue;
             }
             slot.scheduled = Instant::FAR;
-            if slot.connection.next_wake().is_some_and(|due| due <= now) {
+            if slot.connection.next_wake() <= now {
                 slot.connection.wake(&mut Output { now, datagrams: &mut self.out });
             }
             self.settle(number);
@@ -513,7 +514,7 @@ impl Stack {
     #[inline]
     pub fn next_wake(&self) -> Instant {
         let timer = self.timers.peek().map_or(Instant::FAR, |Reverse((at, _))| *at);
-        timer.min(self.ip.next_wake().unwrap_or(Instant::FAR))
+        timer.min(self.ip.next_wake())
     }
 
     /// Hands what the transport made to the IP layer; what is for this site itself comes straight back.

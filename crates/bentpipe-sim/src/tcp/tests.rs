@@ -175,8 +175,8 @@ impl Pipe {
     /// The next thing that happens; `false`: nothing ever will, or only after `until`.
     pub fn step(&mut self, until: Instant) -> bool {
         let arrival = self.flying.iter().map(|(at, n, ..)| (*at, *n)).min();
-        let timers = self.ends.iter().flatten().filter_map(Connection::next_wake).min();
-        let next = arrival.map_or(Instant::FAR, |(at, _)| at).min(timers.unwrap_or(Instant::FAR));
+        let timers = self.ends.iter().flatten().map(Connection::next_wake).fold(Instant::FAR, Instant::min);
+        let next = arrival.map_or(Instant::FAR, |(at, _)| at).min(timers);
         if next > until || next == Instant::FAR {
             self.now = until.min(self.now.max(until));
             return false;
@@ -199,7 +199,7 @@ impl Pipe {
             }
         } else {
             for end in 0..2 {
-                if self.ends[end].as_ref().is_some_and(|c| c.next_wake().is_some_and(|at| at <= self.now)) {
+                if self.ends[end].as_ref().is_some_and(|c| c.next_wake() <= self.now) {
                     self.with(end, |connection, output| connection.wake(output));
                 }
             }

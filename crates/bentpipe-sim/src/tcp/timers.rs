@@ -12,16 +12,10 @@ const SYN_ACK_RETRIES: u32 = 5;
 const TIMEOUT_MIN: Duration = Duration::from_millis(2);
 
 impl Connection {
-    /// When [`Connection::wake`] must be called at the latest.
+    /// When [`Connection::wake`] must be called at the latest; [`Instant::FAR`]: never.
     #[must_use]
-    pub fn next_wake(&self) -> Option<Instant> {
-        let next = self.next_event();
-        (next != Instant::FAR).then_some(next)
-    }
-
-    /// The same; [`Instant::FAR`]: never.
     #[inline]
-    pub(crate) fn next_event(&self) -> Instant {
+    pub fn next_wake(&self) -> Instant {
         if self.state == State::Closed {
             return Instant::FAR;
         }

@@ -3,7 +3,7 @@
 use crate::pair::{link, spec};
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::App;
-use bentpipe_net::packet::Packet;
+use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::LinkSpec;
 use bentpipe_sim::network::{Halt, Network, Observer, ProgramId, Setup};
@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex};
 struct Recorder(Arc<Mutex<String>>);
 
 impl Observer for Recorder {
-    fn packet(&mut self, now: Instant, site: usize, interface: usize, outbound: bool, packet: &Packet) {
+    fn packet(&mut self, now: Instant, site: usize, interface: usize, outbound: bool, packet: &DatagramPacket) {
         if site < 2 && interface == 0 {
-            writeln!(self.0.lock().unwrap(), "{now:?} {site} {outbound} {:?}", packet.content).unwrap();
+            writeln!(self.0.lock().unwrap(), "{now:?} {site} {outbound} {packet:?}").unwrap();
         }
     }
 }
@@ -26,7 +26,7 @@ impl Observer for Recorder {
 struct Blind;
 
 impl Observer for Blind {
-    fn packet(&mut self, _: Instant, _: usize, _: usize, _: bool, _: &Packet) {}
+    fn packet(&mut self, _: Instant, _: usize, _: usize, _: bool, _: &DatagramPacket) {}
 }
 
 /// A noisy, jittering link with losses, so that every random stream is used.

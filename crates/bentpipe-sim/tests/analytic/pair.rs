@@ -6,7 +6,7 @@ use bentpipe_link::config::LinkConfig;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_net::datagram::{Body, Segment};
-use bentpipe_net::packet::Packet;
+use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::time::{Duration, Instant};
@@ -157,7 +157,7 @@ impl Pair {
             self.hosts[port.0].receive(self.now, Port(0), packet);
             self.drain(port.0, tap);
         }
-        self.due[0] = self.link.next_wake().unwrap_or(Instant::FAR);
+        self.due[0] = self.link.next_wake();
     }
 
     fn drain(&mut self, host: usize, tap: &mut dyn Tap) {
@@ -167,14 +167,14 @@ impl Pair {
                 self.link.receive(self.now, Port(host), packet);
             }
         }
-        self.due[0] = self.link.next_wake().unwrap_or(Instant::FAR);
-        self.due[host + 1] = self.hosts[host].next_wake().unwrap_or(Instant::FAR);
+        self.due[0] = self.link.next_wake();
+        self.due[host + 1] = self.hosts[host].next_wake();
     }
 }
 
 /// The TCP segment in a packet of a simulated host.
-pub fn segment(packet: &Packet) -> Option<&Segment> {
-    match &packet.datagram()?.0.body {
+pub fn segment(packet: &DatagramPacket) -> Option<&Segment> {
+    match &packet.datagram().0.body {
         Body::Tcp(segment) => Some(segment),
         _ => None,
     }

@@ -5,10 +5,10 @@ use bentpipe_apps::Direction;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::{App, Status};
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
-use bentpipe_link::medium::PacketLoss;
+use bentpipe_link::impairment::PacketLoss;
 use bentpipe_link::noise::RatioSchedule;
 use bentpipe_net::datagram::{Body, flag};
-use bentpipe_net::packet::Packet;
+use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::LinkSpec;
 use bentpipe_net::units::BitErrorRatio;
@@ -184,8 +184,8 @@ struct Watch {
 }
 
 impl Observer for Watch {
-    fn packet(&mut self, now: Instant, site: usize, _interface: usize, outbound: bool, packet: &Packet) {
-        let Some((datagram, _)) = packet.datagram() else { return };
+    fn packet(&mut self, now: Instant, site: usize, _interface: usize, outbound: bool, packet: &DatagramPacket) {
+        let (datagram, _) = packet.datagram();
         let Body::Tcp(segment) = &datagram.body else { return };
         if site != self.terminal {
             return;

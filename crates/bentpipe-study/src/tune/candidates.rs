@@ -9,7 +9,6 @@ use crate::predict::{Inputs, leaves_to_chance};
 use bentpipe_apps::Direction;
 use bentpipe_lab::report::quantity;
 use bentpipe_link::config::LinkConfig;
-use bentpipe_link::queue::QueueLimit;
 use bentpipe_net::stack::TcpConfig;
 use std::borrow::Cow;
 
@@ -178,10 +177,7 @@ fn initial_window(way: &Way, link: &LinkConfig, hosts: &Hosts) -> Option<Candida
         Direction::Download => &link.forward,
         Direction::Upload => &link.back,
     };
-    let room = match there.queue {
-        QueueLimit::Bytes(bytes) => bytes,
-        QueueLimit::Packets(packets) => packets.saturating_mul(link.mtu),
-    };
+    let room = there.queue.room_bytes(link.mtu).unwrap_or(u64::MAX);
     let product = way.inputs.bandwidth_delay_product_bytes;
     // A burst beyond what the link's queue takes would be lost; beyond the product it would only wait.
     let fits = product.min(room).min(FIRST_WINDOW) / way.inputs.segment_bytes;

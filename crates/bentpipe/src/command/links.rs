@@ -5,7 +5,6 @@ use crate::cli::LinksAction;
 use bentpipe_lab::scenario::find_link;
 use bentpipe_link::catalogue::{self, LinkFile};
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
-use bentpipe_link::queue::QueueLimit;
 use bentpipe_net::stack::PRESETS;
 use bentpipe_net::time::Instant;
 use bentpipe_net::units::BitRate;
@@ -93,10 +92,7 @@ fn show(link: &str, set: &[String]) -> Result<String, BadInput> {
             rate(direction),
             if direction.channels > 1 { format!(" in {} channels", direction.channels) } else { String::new() },
             direction.medium.one_way_delay,
-            match direction.queue {
-                QueueLimit::Bytes(bytes) => format!("{bytes} B"),
-                QueueLimit::Packets(packets) => format!("{packets} packets"),
-            },
+            direction.queue,
             framed(direction, &config),
         ));
     }
@@ -136,8 +132,7 @@ fn rate(direction: &DirectionConfig) -> BitRate {
 /// What a full packet becomes on the wire, and how long one channel takes for it.
 fn framed(direction: &DirectionConfig, config: &LinkConfig) -> String {
     let length = config.mtu + if config.carries_ethernet { 14 } else { 0 };
-    let packet = bentpipe_net::packet::Packet::from_pattern(0, 0, 0, u32::try_from(length).unwrap_or(u32::MAX));
-    let bits = direction.framing.bits(&packet, config.carries_ethernet);
+    let bits = direction.framing.bits(length, config.carries_ethernet);
     let time = direction.rate.at(Instant::ZERO).0.time_for_bits(bits);
     format!("{} B framed, {:.3} ms", bits.div_ceil(8), time.as_millis_f64())
 }

@@ -1,7 +1,7 @@
 //! When the link has room for the next packet: each takes the time that its bits take at the rate.
 
 use bentpipe_link::framing::Framing;
-use bentpipe_net::packet::{Buffer, Packet};
+use bentpipe_net::buffer::Buffer;
 use bentpipe_net::time::{Duration, Instant};
 use std::net::SocketAddr;
 
@@ -23,19 +23,12 @@ pub(super) fn wire_bits(framing: &Framing, mtu: u64, to: SocketAddr, datagram: &
     let header = headers(to);
     let length = header + datagram.len() as u64;
     let length = length + (header - UDP_HEADER) * (length.saturating_sub(1) / mtu.max(header + 8));
-    let depends_on_content = match framing {
-        Framing::AsyncPpp(_) => true,
-        Framing::Ppp(ppp) => ppp.bit_stuffing,
-        Framing::None | Framing::Ethernet(_) | Framing::FrameRelay(_) | Framing::Aal5(_) => false,
-    };
-    let packet = if depends_on_content {
-        let mut bytes = vec![0x45; (length as usize).saturating_sub(datagram.len())];
-        bytes.extend(datagram);
-        Packet::from_buffer(0, Buffer::from_vec(bytes))
-    } else {
-        Packet::from_pattern(0, 0, 0, length as u32)
-    };
-    framing.bits(&packet, false)
+    if !framing.reads_content() {
+        return framing.bits(length, false);
+    }
+    let mut bytes = vec![0x45; (length as usize).saturating_sub(datagram.len())];
+    bytes.extend(datagram);
+    framing.bits_of(&Buffer::from_vec(bytes), false)
 }
 
 /// Slots at a rate. The long-run rate is exact: what a nanosecond's rounding leaves over is carried on.

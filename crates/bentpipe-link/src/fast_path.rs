@@ -1,9 +1,8 @@
-//! A direction whose packets' whole way is known when they are offered: one channel at one rate, one receiver, and a medium
-//! that delays every packet alike and harms none.
+//! The fast path of a direction whose packets' fate is known when they are offered: a FIFO, one channel at one rate, one receiver,
+//! and a medium that delays every packet alike and harms none.
 //!
-//! Queue, transmitter and medium in one line, which a packet enters with the time of its arrival. What
-//! [`crate::direction`] does with the parts is what this does without moving the packet from one to the next; a test holds
-//! the two together.
+//! Queue, transmitter and medium in one line, which a packet enters with the time of its arrival. It does what
+//! [`crate::direction`] does with the parts, without moving the packet from one to the next; a test compares the two.
 
 use crate::direction::SenderCounters;
 use crate::framing::Framing;
@@ -17,11 +16,11 @@ use std::collections::VecDeque;
 
 /// Such a direction.
 #[derive(Debug)]
-pub(crate) struct Express {
-    way: Way,
-    /// Arrival time, packet: on their way, then the one being sent, then those that wait.
-    line: VecDeque<(Instant, Packet)>,
-    /// How many of them have not left by the time of the last [`Express::advance`].
+pub(crate) struct FastPath<P> {
+    path: PathConfig,
+    /// Arrival time, packet: in flight, then the one being sent, then those that wait.
+    line: VecDeque<(Instant, P)>,
+    /// How many of them have not left by the time of the last [`FastPath::advance`].
     unsent: usize,
     /// When the first of these is out ([`Instant::FAR`]: there is none), and the last.
     first_end: Instant,
@@ -33,9 +32,9 @@ pub(crate) struct Express {
     receiver: MediumCounters,
 }
 
-/// What a packet meets.
+/// The settings of a fast path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct PathConfig {
     pub limit: QueueLimit,
     pub framing: Framing,
     pub carries_ethernet: bool,
@@ -43,7 +42,7 @@ pub(crate) struct Way {
     pub delay: Duration,
 }
 
-/// The length of the last packet that was looked at, its bits on the wire, and the time that they take: most packets are as
+/// The length of the packet last asked about, its bits on the wire, and the time that they take: most packets are as
 /// long as the one before.
 #[derive(Clone, Copy, Debug)]
 struct PacketSize {
@@ -54,10 +53,10 @@ struct PacketSize {
 
 impl PacketSize {
     #[inline]
-    fn look_at(&mut self, packet: &Packet, way: &Way) {
+    fn set(&mut self, packet: &impl Packet, path: &PathConfig) {
         if self.bytes != packet.bytes() {
-            let bits = way.framing.bits(packet, way.carries_ethernet);
-            *self = PacketSize { bytes: packet.bytes(), bits, airtime: Airtime::of(bits, way.rate) };
+            let bits = path.framing.bits_of(packet, path.carries_ethernet);
+            *self = PacketSize { bytes: packet.bytes(), bits, airtime: Airtime::of(bits, path.rate) };
         }
     }
 }
@@ -65,11 +64,11 @@ impl PacketSize {
 /// How many packets before its own arrival a packet is fetched from memory.
 const PREFETCH_AHEAD: usize = 3;
 
-impl Express {
-    /// Nothing on its way.
-    pub fn new(way: Way) -> Express {
-        Express {
-            way,
+impl<P: Packet> FastPath<P> {
+    /// Nothing on its path.
+    pub fn new(path: PathConfig) -> FastPath<P> {
+        FastPath {
+            path,
             line: VecDeque::new(),
             unsent: 0,
             first_end: Instant::FAR,
@@ -83,7 +82,7 @@ impl Express {
 
     /// A packet comes in at the sender.
     #[inline]
-    pub fn offer(&mut self, now: Instant, packet: Packet) {
+    pub fn offer(&mut self, now: Instant, packet: P) {
         if self.first_end <= now {
             self.advance(now);
         }
@@ -93,7 +92,7 @@ impl Express {
         let (start, before) = if self.unsent == 0 {
             (now, 0)
         } else {
-            if !self.way.limit.admits(self.unsent as u64 - 1, self.sender.queue_bytes, bytes) {
+            if !self.path.limit.admits(self.unsent as u64 - 1, self.sender.queue_bytes, bytes) {
                 self.sender.dropped_packets += 1;
                 return;
             }
@@ -101,8 +100,8 @@ impl Express {
             self.sender.queue_bytes_max = self.sender.queue_bytes_max.max(self.sender.queue_bytes);
             (self.last_end, self.spare)
         };
-        self.size.look_at(&packet, &self.way);
-        let (taken, spare) = self.size.airtime.after(before, self.way.rate);
+        self.size.set(&packet, &self.path);
+        let (taken, spare) = self.size.airtime.after(before, self.path.rate);
         let end = start + taken;
         if self.unsent == 0 {
             self.first_end = end;
@@ -110,7 +109,7 @@ impl Express {
         self.last_end = end;
         self.spare = spare;
         self.unsent += 1;
-        self.line.push_back((end + self.way.delay, packet));
+        self.line.push_back((end + self.path.delay, packet));
     }
 
     /// Time has come to `now`: counts what was sent. Returns the time of the last transmission that ended.
@@ -120,7 +119,7 @@ impl Express {
         while self.first_end <= now
             && let Some((_, packet)) = self.line.get(first)
         {
-            self.size.look_at(packet, &self.way);
+            self.size.set(packet, &self.path);
             last_end = Some(self.first_end);
             self.unsent -= 1;
             self.sender.sent_packets += 1;
@@ -129,7 +128,7 @@ impl Express {
             self.first_end = match self.line.get(first) {
                 Some((due, next)) => {
                     self.sender.queue_bytes -= next.bytes();
-                    Instant { ns: due.ns - self.way.delay.ns }
+                    Instant { ns: due.ns - self.path.delay.ns }
                 }
                 None => Instant::FAR,
             };
@@ -139,7 +138,7 @@ impl Express {
 
     /// The next packet that has arrived by `now`.
     #[inline]
-    pub fn deliver(&mut self, now: Instant) -> Option<Packet> {
+    pub fn deliver(&mut self, now: Instant) -> Option<P> {
         if self.next_arrival() > now {
             return None;
         }
