@@ -6,7 +6,7 @@ use bentpipe_net::problem::{KeyProblem, Problem, syntax_problem};
 use include_dir::{Dir, include_dir};
 use toml::{Table, Value};
 
-static LINKS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../links");
+static LINKS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/links");
 
 /// A link file before overrides: its text as written, and parsed.
 #[derive(Clone, Debug)]

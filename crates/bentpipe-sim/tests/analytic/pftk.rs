@@ -96,24 +96,41 @@ fn reno_congestion_control_does_what_pftk_says() {
     }
 }
 
-/// Shown without a tolerance: see above.
-#[test]
-fn other_repairs_and_independent_losses_beside_it() {
-    sweep("pftk-reno", "", ROUNDS, 2, 5);
-    sweep("pftk-newreno", "recovery = 'newreno'", ROUNDS, 2, 5);
-    sweep("pftk-reno-independent", "", Process::Independent, 2, 5);
-    sweep("pftk-sack-independent", "sack = true", Process::Independent, 2, 5);
+/// Outside of the model's assumptions only the sign of the difference follows from them. Reno and NewReno repair the losses of a
+/// round no better than the model thinks: with its own losses they deliver no more than it says.
+fn delivers_no_more(name: &str, more: &str, b: u32) {
+    for (p, delivered, _) in sweep(name, more, ROUNDS, b, 5) {
+        assert!(delivered < CHANCE, "{name} at {p}: {:+.1} %", delivered * 100.0);
+    }
 }
 
-/// 10 % here too, with independent losses; with PFTK's own shown without a tolerance.
+/// The model loses the rest of a round with the first lost segment, independent losses do not: no less than it says.
+fn delivers_no_less(name: &str, more: &str, b: u32) {
+    for (p, delivered, _) in sweep(name, more, Process::Independent, b, 5) {
+        assert!(delivered > -CHANCE, "{name} at {p}: {:+.1} %", delivered * 100.0);
+    }
+}
+
+/// Left to chance by runs of two hundred losses and more.
+const CHANCE: f64 = 0.05;
+
+#[test]
+fn other_repairs_and_independent_losses_differ_in_the_direction_that_the_assumptions_say() {
+    delivers_no_more("pftk-reno", "", 2);
+    delivers_no_more("pftk-newreno", "recovery = 'newreno'", 2);
+    delivers_no_less("pftk-reno-independent", "", 2);
+    delivers_no_less("pftk-sack-independent", "sack = true", 2);
+}
+
+/// 10 % here too, with independent losses.
 #[test]
 fn reno_without_delayed_acknowledgements() {
     let every = "ack_every = 1";
     for (p, delivered, _) in sweep("pftk-b1-reno-independent", every, Process::Independent, 1, 4) {
         assert!(delivered.abs() < 0.1, "at {p}: {:+.1} %", delivered * 100.0);
     }
-    sweep("pftk-b1-reno", every, ROUNDS, 1, 5);
-    sweep("pftk-b1-sack", "ack_every = 1\nsack = true", ROUNDS, 1, 5);
+    delivers_no_more("pftk-b1-reno", every, 1);
+    delivers_no_more("pftk-b1-sack", "ack_every = 1\nsack = true", 1);
 }
 
 /// Without delayed acknowledgements the window grows by one segment a round trip in both: b = 1, and the same loss events.
