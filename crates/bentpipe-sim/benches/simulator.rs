@@ -220,7 +220,7 @@ impl Case {
             let report = network.program(*client).expect("a program").report(network.now());
             assert_eq!(report.value("bytes"), Some(self.bytes_each() as f64), "{:?}", report.status);
         }
-        let sent = |link: &bentpipe_link::link::Link| {
+        let sent = |link: &bentpipe_link::link::Link<_>| {
             link.directions().iter().map(|direction| direction.sender_counters().sent_packets).sum::<u64>()
         };
         Run {

@@ -79,8 +79,7 @@ impl Program for Receiver {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = catalogue::named("geo-two-way").ok_or("no such link")??.config()?;
     let sites = ["hub", "terminal"].map(str::to_owned).to_vec();
-    let spec =
-        LinkSpec { name: "sat".into(), sites, carries_ethernet: config.carries_ethernet, mtu: config.mtu };
+    let spec = LinkSpec { name: "sat".into(), sites, carries_ethernet: config.carries_ethernet, mtu: config.mtu };
     let mut network: Network<Box<dyn Program>> =
         Network::new(&Setup { links: vec![(spec, config)], seed: 1, ..Setup::default() })?;
     let server = SocketAddr::new(network.plan().address(0).ok_or("no address")?.into(), PORT);

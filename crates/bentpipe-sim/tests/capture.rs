@@ -164,8 +164,8 @@ struct Classes(Arc<Mutex<Vec<u8>>>, usize);
 
 impl Observer for Classes {
     fn packet(&mut self, _now: Instant, site: usize, _interface: usize, outbound: bool, packet: &DatagramPacket) {
-        if let Some((datagram, _)) = packet.datagram()
-            && let Body::Tcp(_) = datagram.body
+        let (datagram, _) = packet.datagram();
+        if let Body::Tcp(_) = datagram.body
             && site == self.1
             && !outbound
         {

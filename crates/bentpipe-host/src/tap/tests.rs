@@ -29,7 +29,7 @@ fn frame(from: [u8; 4], to: [u8; 4], flags: u8, window: u16, scale: Option<u8>, 
 }
 
 fn window_of(frame: &[u8]) -> u16 {
-    tcp(frame).unwrap().window
+    tcp(frame, true).unwrap().window
 }
 
 fn tap(receive_window: Option<u64>, send_buffer: Option<u64>) -> Tap {
@@ -42,7 +42,7 @@ fn open(tap: &mut Tap, own: Option<u8>, peer: Option<u8>) -> (Option<u8>, Option
     tap.leaving(Instant::ZERO, &mut syn);
     let mut answer = frame(SERVER, CLIENT, flag::SYN | flag::ACK, 65_000, peer, 0);
     tap.arriving(Instant::ZERO, &mut answer);
-    let shown = |frame: &[u8]| syn_options(frame, &tcp(frame).unwrap()).window_scale;
+    let shown = |frame: &[u8]| TcpOptions::of(frame, &tcp(frame, true).unwrap()).window_scale;
     (shown(&syn), shown(&answer))
 }
 

@@ -128,12 +128,12 @@ mod tests {
         ] {
             interface_description(&mut expected, name, kind);
         }
-        let mut bytes = Vec::new();
-        whole.write(&mut bytes);
-        bytes[1] ^= 0x40;
-        enhanced_packet(&mut expected, 1, (5 << 32) + 6, Passing::Outbound, &bytes);
-        bytes[1] ^= 0x40;
-        enhanced_packet(&mut expected, 2, 7, Passing::Inbound, &bytes);
+        let mut frame = Vec::new();
+        whole.write(&mut frame);
+        frame[1] ^= 0x40;
+        enhanced_packet(&mut expected, 1, (5 << 32) + 6, Passing::Outbound, &frame);
+        frame[1] ^= 0x40;
+        enhanced_packet(&mut expected, 2, 7, Passing::Inbound, &frame);
         assert!(bytes == expected, "an interface that the plan lacks is passed over");
     }
 

@@ -21,8 +21,9 @@ impairments = [{ kind = "every-nth", packets = 3, delay = "50 ms" }]
 "#;
 
 fn main() -> Result<(), Problem> {
-    let registry =
-        Registry::standard().with_queue("newest-first", newest_first::read).with_impairment("every-nth", every_nth::read);
+    let registry = Registry::standard()
+        .with_queue("newest-first", newest_first::read)
+        .with_impairment("every-nth", every_nth::read);
     let config = LinkFile::parse_with("example", "example.toml", LINK, &registry)?.config()?;
     let mut link: Link<Dummy> = Link::new(&config, 1, Seed(1));
     for id in 0..8 {

@@ -45,7 +45,7 @@ pub trait Tap {
 /// Two hosts at a link. As in `Network`, the link goes first when several are due.
 pub struct Pair {
     hosts: [Host<Box<dyn App>>; 2],
-    link: Link,
+    link: Link<DatagramPacket>,
     /// Link, sender, receiver.
     due: [Instant; 3],
     now: Instant,
