@@ -33,6 +33,7 @@ use impairments::{LossText, NoiseText, OutageText};
 
 /// A link, complete and checked.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LinkConfig {
     /// What it is, in a few words.
     pub title: String,
@@ -52,6 +53,7 @@ pub struct LinkConfig {
 
 /// One direction, complete.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DirectionConfig {
     /// What may wait, and what leaves first.
     pub queue: QueueConfig,

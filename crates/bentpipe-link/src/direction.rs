@@ -10,6 +10,7 @@ use bentpipe_net::time::Instant;
 
 /// Counters of the sending side. Every packet offered is dropped, sent, abandoned, waiting or being sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct SenderCounters {
     /// Packets handed to the queue.
     pub offered_packets: u64,
@@ -35,6 +36,7 @@ pub struct SenderCounters {
 
 /// A direction's state at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Sample {
     /// When.
     pub at: Instant,

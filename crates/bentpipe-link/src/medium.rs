@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 /// What a link file says of a medium, its bit errors and further impairments aside.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MediumConfig {
     /// From the transmitter's last bit to the receiver's.
     pub one_way_delay: Duration,
@@ -24,6 +25,7 @@ pub struct MediumConfig {
 
 /// What became of the packets that entered a medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct MediumCounters {
     /// Discarded by the framing's check.
     pub damaged_packets: u64,
