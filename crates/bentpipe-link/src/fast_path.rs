@@ -115,17 +115,18 @@ impl<P: Packet> FastPath<P> {
     /// Time has come to `now`: counts what was sent. Returns the time of the last transmission that ended.
     pub fn advance(&mut self, now: Instant) -> Option<Instant> {
         let mut last_end = None;
-        let mut first = self.line.len() - self.unsent;
+        let mut unsent = self.line.range(self.line.len() - self.unsent..);
+        let mut first = unsent.next();
         while self.first_end <= now
-            && let Some((_, packet)) = self.line.get(first)
+            && let Some((_, packet)) = first
         {
             self.size.set(packet, &self.path);
             last_end = Some(self.first_end);
             self.unsent -= 1;
             self.sender.sent_packets += 1;
             self.sender.link_bits += self.size.bits;
-            first += 1;
-            self.first_end = match self.line.get(first) {
+            first = unsent.next();
+            self.first_end = match first {
                 Some((due, next)) => {
                     self.sender.queue_bytes -= next.bytes();
                     Instant { ns: due.ns - self.path.delay.ns }

@@ -19,7 +19,7 @@ pub struct Link<P> {
     /// Forward first, then the return of each terminal.
     directions: Vec<Direction<P>>,
     circuit: Option<Circuit>,
-    /// No direction must be advanced before this; kept on a link without circuit.
+    /// Nothing must be advanced before this: the start of time on a link with a circuit, which is always worked on.
     quiet_until: Instant,
     /// The first of the directions' next events.
     next: Instant,
@@ -76,17 +76,20 @@ impl<P: Packet> Link<P> {
     }
 
     /// As [`Node::wake`], but for the counters: those are as of the last wake, at least.
-    #[inline]
+    #[inline(always)]
     fn catch_up(&mut self, now: Instant) {
-        if self.circuit.is_some() {
-            self.wake_with_circuit(now);
-            self.find_next();
-        } else if now >= self.quiet_until {
+        if now >= self.quiet_until {
             self.advance(now);
         }
     }
 
+    #[inline(never)]
     fn advance(&mut self, now: Instant) {
+        if self.circuit.is_some() {
+            self.wake_with_circuit(now);
+            self.find_next();
+            return;
+        }
         self.quiet_until = Instant::FAR;
         for direction in &mut self.directions {
             direction.advance(now);
@@ -204,11 +207,7 @@ impl<P: Packet> Node<P> for Link<P> {
     }
 
     fn wake(&mut self, now: Instant) {
-        if self.circuit.is_some() {
-            self.catch_up(now);
-        } else {
-            self.advance(now);
-        }
+        self.advance(now);
     }
 
     #[inline]

@@ -122,10 +122,15 @@ impl Connection {
         self.last_heard = output.now;
         self.keep_alive_probes = 0;
         self.learn_window(segment, first, acknowledged);
-        self.process_acknowledgement(segment, acknowledged, AckFacts::default(), output);
+        let sent_before = self.sent_count;
+        let facts = AckFacts { data_follows: true, ..AckFacts::default() };
+        let timer_left = self.process_acknowledgement(segment, acknowledged, facts, output);
         self.learn_timestamp(segment, first, output.now);
         self.advance_close(output);
         self.transmit(output);
+        if timer_left && self.sent_count == sent_before {
+            self.restart_after_acknowledgement(output.now);
+        }
         self.tell_of_room();
         self.acknowledge_if_owed(output);
         true

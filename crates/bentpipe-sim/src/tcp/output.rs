@@ -268,8 +268,10 @@ impl Connection {
         if self.repair == Repair::Reducing || self.repair == Repair::Recovery {
             self.prr.sent += 1;
         }
-        // RFC 6298 §5.1; a probe's timer gives way to the real one.
-        if self.board.out() == 1 || matches!(self.timer, Some((Timer::LossProbe | Timer::WindowProbe, _)) | None) {
+        // RFC 6298 §5.1; a probe's timer gives way to the real one, unless the caller is about to set a new probe's.
+        if !self.wants_loss_probe()
+            && (self.board.out() == 1 || matches!(self.timer, Some((Timer::LossProbe | Timer::WindowProbe, _)) | None))
+        {
             self.restart_retransmission_timer(now);
         }
         self.pace(end - start, now);

@@ -19,6 +19,8 @@ pub struct AckFacts {
     pub window_changed: bool,
     /// It echoes congestion (ECN).
     pub echo: bool,
+    /// New data may follow at once, and the timer with it: if that is a probe's, it is left to the caller.
+    pub data_follows: bool,
 }
 
 /// What to send after an acknowledgement.
@@ -38,20 +40,21 @@ const REORDERING_STEPS_MAX: u32 = 255;
 const REORDERING_PERSISTS: u32 = 16;
 
 impl Connection {
+    /// Works on an acknowledgement. Returns whether the timer was left to the caller ([`AckFacts::data_follows`]).
     pub(super) fn process_acknowledgement(
         &mut self,
         segment: &Segment,
         acknowledged: u64,
         facts: AckFacts,
         output: &mut Output<'_>,
-    ) {
+    ) -> bool {
         if self.board.is_empty() && acknowledged == self.una && segment.sack.is_none() {
             // Only the peer sends.
             self.answered_when_idle();
-            return;
+            return false;
         }
-        if self.acknowledged_in_order(segment, acknowledged, facts, output.now) {
-            return;
+        if let Some(timer_left) = self.acknowledged_in_order(segment, acknowledged, facts, output.now) {
+            return timer_left;
         }
         let now = output.now;
         let before = self.una;
@@ -71,7 +74,7 @@ impl Connection {
         }
         if !had_outstanding {
             self.answered_when_idle();
-            return;
+            return false;
         }
         self.probes_unanswered = 0;
         let oldest = self.board.head().filter(|sent| sent.retransmissions == 0 && !sent.sacked).map(|sent| sent.at);
@@ -123,12 +126,19 @@ impl Connection {
                 }
             }
         }
+        false
     }
 
     /// The usual acknowledgement, of whole segments in order while nothing is wrong; for it, this does what
-    /// [`Connection::process_acknowledgement`] would. `false`: it is another one, and nothing was done.
+    /// [`Connection::process_acknowledgement`] would, and says the same. `None`: it is another one, and nothing was done.
     #[inline]
-    fn acknowledged_in_order(&mut self, segment: &Segment, acknowledged: u64, facts: AckFacts, now: Instant) -> bool {
+    fn acknowledged_in_order(
+        &mut self,
+        segment: &Segment,
+        acknowledged: u64,
+        facts: AckFacts,
+        now: Instant,
+    ) -> Option<bool> {
         let usual = self.predicts()
             && acknowledged > self.una
             && self.sack
@@ -138,11 +148,11 @@ impl Connection {
             && !facts.echo
             && self.rack.newest_end <= self.una;
         if !usual {
-            return false;
+            return None;
         }
         let in_flight_before = self.board.in_flight();
-        let Some((progress, oldest)) = self.board.acknowledge_in_order(acknowledged) else { return false };
-        let Some(newest) = &progress.newest else { return false };
+        let (progress, oldest) = self.board.acknowledge_in_order(acknowledged)?;
+        let newest = progress.newest.as_ref()?;
         self.advance(acknowledged);
         self.probes_unanswered = 0;
         self.learn_echo(segment);
@@ -151,10 +161,13 @@ impl Connection {
         self.rto.measure(now.since(oldest), self.una, self.next);
         self.rack_advance(newest, now);
         self.rack_adapt(newest, progress.delivered);
-        self.restart_after_acknowledgement(now);
+        let timer_left = facts.data_follows && self.wants_loss_probe();
+        if !timer_left {
+            self.restart_after_acknowledgement(now);
+        }
         let ack = self.ack(&progress, Some(newest_rtt), in_flight_before, 0, now);
         self.control.on_ack(&ack, &mut self.window);
-        true
+        Some(timer_left)
     }
 
     /// Everything below `acknowledged` arrived.

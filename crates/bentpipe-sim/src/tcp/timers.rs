@@ -110,15 +110,20 @@ impl Connection {
         }
     }
 
-    /// RFC 8985 §7.2. `advancing`: the retransmission timer would start afresh now.
-    pub(super) fn schedule_loss_probe(&mut self, now: Instant, advancing: bool) -> bool {
-        let wanted = self.settings.tail_loss_probe
+    /// The timer is to be that of a tail loss probe.
+    #[inline]
+    pub(super) fn wants_loss_probe(&self) -> bool {
+        self.settings.tail_loss_probe
             && self.sack
             && !self.board.is_empty()
             && matches!(self.repair, Repair::Open | Repair::Reducing)
             && self.board.sacked == 0
-            && self.probe.is_none();
-        if !wanted {
+            && self.probe.is_none()
+    }
+
+    /// RFC 8985 §7.2. `advancing`: the retransmission timer would start afresh now.
+    pub(super) fn schedule_loss_probe(&mut self, now: Instant, advancing: bool) -> bool {
+        if !self.wants_loss_probe() {
             return false;
         }
         let srtt = self.rto.smoothed();
