@@ -42,7 +42,7 @@ pub struct Record {
     /// two runs of the same scenario leave the same record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
-    /// How the packets were moved.
+    /// The world: real packets or simulated ones.
     pub mode: Mode,
     /// Where a live run happened. Absent in a virtual run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,17 +90,17 @@ pub struct Machine {
 pub struct CaseRecord {
     /// The case's name; the scenario's title when it has no cases.
     pub name: String,
-    /// How long the case ran, in seconds.
+    /// The case's duration, in seconds.
     pub seconds: f64,
-    /// Whether the results can be trusted.
+    /// The verdict on the results.
     pub validity: Validity,
     /// TCP settings of each host: as configured, as its kernel reports them, as observed on the wire.
     pub settings: Vec<Setting>,
-    /// What the users' programs did.
+    /// Runs of workloads, in the order of their ends.
     pub workloads: Vec<WorkloadRecord>,
-    /// What each direction of each link carried.
+    /// Links.
     pub links: Vec<LinkRecord>,
-    /// How late packets left the emulator. Absent in virtual time.
+    /// Lateness of the packets that left the emulator. Absent in virtual time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Lateness>,
     /// Samples of the kernel's TCP state (as `ss -ti` shows it), or of the simulated hosts' in a virtual run.
@@ -127,11 +127,11 @@ pub struct CaseRecord {
 pub struct Compared {
     /// The name of the scenario's case.
     pub case: String,
-    /// Whether this half has gateways.
+    /// This half has gateways.
     pub gateways: bool,
 }
 
-/// Whether a case's results can be trusted, and if not, why.
+/// The verdict on a case's results, and its reasons.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -154,10 +154,10 @@ pub struct Setting {
     pub name: String,
     /// The scenario's (or its preset's) value.
     pub configured: String,
-    /// What the kernel reports it set; absent where the emulator's port holds the value, and in virtual runs.
+    /// The value that the kernel reports; absent where the emulator's port holds the value, and in virtual runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// What its packets showed; absent when nothing showed it.
+    /// The packets' evidence; absent where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Observed>,
     /// `observed` contradicts `configured`.
@@ -189,7 +189,7 @@ pub struct WorkloadRecord {
     /// When it ended; absent when it was cut off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<f64>,
-    /// How it ended.
+    /// Its end.
     pub status: Status,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -230,7 +230,7 @@ pub struct Objective {
     pub limit: f64,
     /// Its unit.
     pub unit: Unit,
-    /// Whether it was met; absent when the workload was cut off before that could be decided.
+    /// It was met; absent when the workload was cut off before that could be decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
 }

@@ -14,16 +14,16 @@ use bentpipe_net::time::Instant;
 /// Notices kept of one gateway; further ones are counted.
 const NOTICES_MAX: usize = 200;
 
-/// What one gateway left.
+/// The state of one gateway at the end.
 #[derive(Clone, Debug, Default)]
 pub struct LeftGateway {
-    /// What it did.
+    /// Its totals.
     pub figures: Figures,
-    /// What it said, and when.
+    /// Its log.
     pub notices: NoticeLog,
 }
 
-/// What a gateway said, in order.
+/// The log of a gateway, in order of time.
 #[derive(Clone, Debug, Default)]
 pub struct NoticeLog {
     said: Vec<(Instant, Notice)>,
@@ -168,7 +168,7 @@ fn measurements(left: &LeftGateway, other: &Figures) -> Vec<Measurement> {
     all.into_iter().map(|(name, unit, value)| Measurement::new(name, unit, Better::Neither, value)).collect()
 }
 
-/// What a reader must know: workloads that began before a pair was connected, and thus waited for it.
+/// Notes on workloads that began before a pair was connected, and thus waited for it.
 pub fn early_workloads(
     case: &Case,
     left: &[[LeftGateway; 2]],

@@ -15,7 +15,7 @@ pub struct SeenFlow<'a> {
     pub own: SocketAddr,
     /// The other end.
     pub peer: SocketAddr,
-    /// What it showed.
+    /// Its traits on the wire.
     pub facts: &'a FlowFacts,
 }
 
@@ -95,7 +95,7 @@ pub fn settings<'a>(
     })
 }
 
-/// What the wire showed of one setting, and whether it contradicts the configured value.
+/// The wire's evidence of one setting; `true`: it contradicts the configured value.
 fn evidence(key: &str, config: &TcpConfig, connections: &[&FlowFacts]) -> Option<(Observed, bool)> {
     let most = |value: fn(&FlowFacts) -> u64| connections.iter().map(|c| value(c)).max().filter(|n| *n > 0);
     let above = |n: u64, limit: Option<u64>| limit.is_some_and(|limit| n > limit);

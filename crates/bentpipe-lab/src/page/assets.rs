@@ -1,4 +1,4 @@
-//! What every page of ours carries inside: style, script, and uPlot.
+//! Assets inside of every page: style, script, and uPlot.
 
 /// Draws the charts that stand as JSON beside it.
 pub const JS: &str = include_str!("../../assets/page.js");

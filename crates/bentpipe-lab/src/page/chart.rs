@@ -10,19 +10,19 @@ pub struct Chart {
     pub id: String,
     /// Says what is drawn.
     pub title: String,
-    /// What was left out; empty if nothing.
+    /// A remark on lines that were left out; empty if none were.
     pub note: String,
     /// Label of the vertical axis.
     pub y_label: String,
     /// Unit of the values, for the legend.
     pub unit: String,
-    /// What runs to the right, with its unit; empty: seconds since the start.
+    /// The quantity of the horizontal axis, with its unit; empty: seconds since the start.
     pub x_label: String,
     /// Left end of the horizontal axis.
     pub x_min: f64,
     /// Its right end.
     pub x_max: f64,
-    /// Whether it is logarithmic.
+    /// The horizontal axis is logarithmic.
     pub x_log: bool,
     /// A value holds until the next point.
     pub step: bool,
@@ -36,7 +36,7 @@ pub struct Chart {
 /// One line, or points that were published.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Line {
-    /// What the legend calls it.
+    /// Its name in the legend.
     pub label: String,
     /// On the horizontal axis, strictly growing.
     pub x: Vec<f64>,

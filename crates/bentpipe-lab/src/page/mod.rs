@@ -14,10 +14,10 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Value};
 use serde::Serialize;
 
-/// What a template makes of a text.
+/// A filter for a template's texts.
 pub type Filter = fn(String) -> String;
 
-/// What a page is made of.
+/// The parts of a page.
 pub struct Page<'a> {
     /// Its template, which extends `page.html`.
     pub template: &'static str,

@@ -77,12 +77,12 @@ pub enum GatewayEvent {
     },
     /// A peer without the right key tried to connect.
     UnauthenticatedPeer {
-        /// How often so far.
+        /// The number of attempts so far.
         count: u64,
     },
     /// Packets came in that are not the pair's.
     UnauthenticatedPackets {
-        /// How many so far.
+        /// Their number so far.
         count: u64,
     },
     /// The declared rate is too high for the link: a lower one is used.
@@ -120,7 +120,7 @@ pub enum GatewayEvent {
     },
     /// The other gateway broke the protocol on one stream, which was reset.
     Malformed {
-        /// What was wrong.
+        /// The fault.
         what: String,
     },
     /// Servers see this site's address instead of their clients'.
@@ -138,12 +138,12 @@ pub enum GatewayEvent {
     NoInterception,
     /// Events were dropped by the gateway, because nobody took them.
     Dropped {
-        /// How many.
+        /// Their number.
         count: u64,
     },
     /// Further events are not in the record.
     NotKept {
-        /// How many.
+        /// Their number.
         count: u64,
     },
     /// An event that has no type of its own.

@@ -1,4 +1,4 @@
-//! What the network did: links, TCP connections, how late packets left.
+//! The network: links, TCP connections, how late packets left.
 
 use super::{CircuitState, Series};
 use serde::{Deserialize, Serialize};
@@ -109,7 +109,7 @@ pub struct CircuitChange {
     pub state: CircuitState,
 }
 
-/// How late packets left, wall time minus model time, in seconds.
+/// Lateness of packets: wall time minus model time at their departure, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[non_exhaustive]

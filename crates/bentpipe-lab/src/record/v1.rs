@@ -1,7 +1,7 @@
 //! Records of version 1 (bentpipe 0.1.0), and their conversion to today's.
 //!
 //! Version 1 stated much as text: `web (2)` for a copy, `a:b → c:d` for a connection, sentences for changes and events.
-//! What follows from such a text is read here and nowhere else.
+//! Such texts are read here and nowhere else.
 
 use super::{
     Better, Bound, CircuitChange, CircuitState, CommandRecord, Compared, Counters, DataDirection, FORMAT, Flow,
@@ -60,9 +60,9 @@ pub struct Record {
 pub struct CaseRecord {
     /// The case's name; the scenario's title when it has no cases.
     pub name: String,
-    /// How long the case ran, in seconds.
+    /// The case's duration, in seconds.
     pub seconds: f64,
-    /// Whether the results can be trusted.
+    /// The verdict on the results.
     pub validity: Validity,
     /// TCP settings of each host.
     pub settings: Vec<Setting>,
@@ -70,7 +70,7 @@ pub struct CaseRecord {
     pub workloads: Vec<WorkloadRecord>,
     /// Links.
     pub links: Vec<LinkRecord>,
-    /// How late packets left the emulator. Absent in virtual time.
+    /// Lateness of the packets that left the emulator. Absent in virtual time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<Lateness>,
     /// Samples of hosts' TCP state.
@@ -100,10 +100,10 @@ pub struct Setting {
     pub name: String,
     /// The scenario's (or its preset's) value.
     pub asked: String,
-    /// What the kernel reports it set.
+    /// The value that the kernel reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// What its packets showed, as a phrase: `at most 8192 B advertised`.
+    /// The packets' evidence, as a phrase: `at most 8192 B advertised`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
     /// `seen` contradicts `asked`.
@@ -159,7 +159,7 @@ pub struct WorkloadRecord {
 pub struct Objective {
     /// `within 10 s`, `at least 2 Mbit/s` or `at most 1 % lost`.
     pub text: String,
-    /// Whether it was met; absent when the workload was cut off before that could be decided.
+    /// It was met; absent when the workload was cut off before that could be decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
 }
@@ -643,7 +643,7 @@ fn flow(text: &str) -> Result<Flow, String> {
     Ok(Flow::new(source, destination))
 }
 
-/// How a run of a workload ended, by its word in version 1.
+/// A status by its word in version 1.
 pub fn status(text: &str) -> Result<Status, String> {
     word("status", text)
 }

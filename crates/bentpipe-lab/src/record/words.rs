@@ -6,7 +6,7 @@ use bentpipe_net::units::BitRate;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How a run moved packets.
+/// The world of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -19,7 +19,7 @@ pub enum Mode {
     Virtual,
 }
 
-/// How a run of a workload ended.
+/// The end of a run of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -174,7 +174,7 @@ pub enum CircuitState {
     Up,
     /// So many calls are up, one for each channel.
     ChannelsUp {
-        /// How many.
+        /// Their number.
         channels: u64,
     },
     /// All calls have ended.
@@ -235,7 +235,7 @@ impl Unit {
 }
 
 impl Better {
-    /// Whether neither direction is good.
+    /// Neither direction is good.
     #[must_use]
     pub fn is_neither(&self) -> bool {
         *self == Better::Neither
@@ -243,7 +243,7 @@ impl Better {
 }
 
 impl Bound {
-    /// Whether the value is on the good side of the limit.
+    /// The value is on the good side of the limit.
     #[must_use]
     pub fn allows(self, value: f64, limit: f64) -> bool {
         match self {

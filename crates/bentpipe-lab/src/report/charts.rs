@@ -85,7 +85,7 @@ pub fn compared(record: &Record) -> Vec<Chart> {
     charts
 }
 
-/// What each link's busier direction delivered, case beside case.
+/// The delivery of each link's busier direction, a line for each case.
 fn delivered_compared(record: &Record, x_max: f64) -> Vec<Chart> {
     let mut charts = Vec::new();
     let Some(first) = record.cases.first().filter(|_| record.cases.len() > 1) else { return charts };

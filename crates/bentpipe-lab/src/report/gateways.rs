@@ -21,7 +21,7 @@ pub struct Compared {
     pub with: String,
     /// With ÷ without; empty where one of them is missing.
     pub ratio: String,
-    /// Whether that is better or worse.
+    /// Better, worse or neither.
     pub tone: Tone,
 }
 
@@ -103,7 +103,7 @@ fn median<'a>(runs: &[&'a WorkloadRecord], measure: &str) -> Option<&'a Measurem
     values.get(values.len() / 2).copied()
 }
 
-/// How runs ended that have no figures.
+/// The status of runs without measurements.
 fn state(runs: &[&WorkloadRecord]) -> String {
     match runs.iter().find(|run| run.status != Status::Done).or(runs.first()) {
         Some(run) => run.status.to_string(),
@@ -132,7 +132,7 @@ pub fn compared_table(rows: &[Compared]) -> Option<Table> {
     (!rows.is_empty()).then(|| Table { caption, head, rows: rows.iter().map(cells).collect(), ..Table::default() })
 }
 
-/// What a case's gateways did, for a page.
+/// The section of a case's gateways.
 pub fn section(case: &CaseRecord) -> Section {
     let mut tables = Vec::new();
     for pair in &case.gateways {
@@ -186,7 +186,7 @@ fn figures(pair: &GatewayRecord) -> Table {
     Table { caption: format!("Gateway pair on {}", pair.link), head, rows, ..Table::default() }
 }
 
-/// What figures mean whose names do not say it.
+/// Explanations of quantities whose names do not explain them.
 fn meaning(name: &str) -> &'static str {
     match name {
         "connected_after" => "when the pair was first connected",

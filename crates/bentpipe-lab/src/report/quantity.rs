@@ -1,4 +1,4 @@
-//! How a number is written: three significant digits and the unit in which they are short, with a no-break space between.
+//! Numbers as text: three significant digits and the unit in which they are short, with a no-break space between.
 
 use crate::record::Unit;
 

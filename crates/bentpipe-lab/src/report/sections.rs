@@ -18,14 +18,14 @@ pub struct Section {
     pub charts: Vec<Chart>,
     /// Tables.
     pub tables: Vec<Table>,
-    /// What commands printed.
+    /// Output of commands.
     pub outputs: Vec<Output>,
 }
 
 /// A table.
 #[derive(Default, Serialize)]
 pub struct Table {
-    /// What it shows.
+    /// Its heading.
     pub caption: String,
     /// Column headings.
     pub head: Vec<Cell>,
@@ -54,16 +54,16 @@ pub struct Cell {
     pub bar: u32,
 }
 
-/// What a command printed.
+/// Output of a command.
 #[derive(Serialize)]
 pub struct Output {
     /// Which command, and how it ended.
     pub title: String,
     /// The command line.
     pub command: String,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it printed as errors.
+    /// Standard error.
     pub stderr: String,
 }
 

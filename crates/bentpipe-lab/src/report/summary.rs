@@ -1,25 +1,25 @@
-//! What a run amounts to: its verdict, its objectives, and one row per case and workload.
+//! The summary of a run: its verdict, its objectives, and one row per case and workload.
 
 use super::quantity;
 use crate::record::{CaseRecord, Measurement, Mode, Record, Role, Status, Unit, WorkloadRecord};
 
-/// What a run amounts to.
+/// The summary of a run.
 pub struct Summary {
     /// The scenario's title, or its file where it has none.
     pub title: String,
-    /// Whether the figures can be trusted.
+    /// The verdict on the results.
     pub verdict: Verdict,
     /// Why not, and what else stands between the reader and the figures, as sentences.
     pub reasons: Vec<String>,
     /// The run in plain language.
     pub paragraph: String,
-    /// Whether there is more than one case to tell apart.
+    /// There is more than one case to tell apart.
     pub several_cases: bool,
     /// One per case and workload, in the record's order.
     pub rows: Vec<Row>,
 }
 
-/// Whether a run's figures can be trusted, worst first.
+/// The verdict on a run's results, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// A limit was broken.
@@ -57,7 +57,7 @@ impl Verdict {
         }
     }
 
-    /// How good that is.
+    /// Its tone.
     pub fn tone(self) -> Tone {
         match self {
             Verdict::Invalid | Verdict::Empty => Tone::Bad,
@@ -67,7 +67,7 @@ impl Verdict {
     }
 }
 
-/// How good something is; colour follows it, and words always stand beside the colour.
+/// Good, bad or neither; colour follows it, and words always stand next to the colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
     /// Met, valid.
@@ -85,11 +85,11 @@ pub enum Tone {
 pub struct Row {
     /// The case's name.
     pub case: String,
-    /// Whether the case's figures can be trusted.
+    /// The case's results can be trusted.
     pub case_valid: bool,
     /// The workload's name, with its repetition where there are several.
     pub workload: String,
-    /// What it is.
+    /// The kind of workload.
     pub app: String,
     /// Who connects to whom.
     pub who: String,
@@ -105,11 +105,11 @@ pub struct Row {
     pub goodput: String,
     /// `✓ met`, `✗ missed`, …
     pub verdict: String,
-    /// How good the verdict is.
+    /// The verdict's tone.
     pub tone: Tone,
 }
 
-/// What the run amounts to.
+/// Sums the run up.
 pub fn summarise(record: &Record) -> Summary {
     let rows: Vec<Row> =
         record.cases.iter().flat_map(|case| case.workloads.iter().map(move |workload| row(case, workload))).collect();
@@ -134,7 +134,7 @@ pub fn workload_label(case: &CaseRecord, workload: &WorkloadRecord) -> String {
     }
 }
 
-/// Whether both are runs of the same workload: a repetition of it, not another copy.
+/// Both are runs of the same workload: repetitions, not other copies.
 pub fn is_same(one: &WorkloadRecord, other: &WorkloadRecord) -> bool {
     (&one.name, one.copy) == (&other.name, other.copy)
 }

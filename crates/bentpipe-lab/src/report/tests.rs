@@ -43,7 +43,7 @@ fn broken_sample() -> Record {
     record
 }
 
-/// What the page's script reads.
+/// The data that the page's script reads.
 fn chart_data(page: &str) -> Value {
     let start = page.find("id=\"chart-data\">").expect("the data") + "id=\"chart-data\">".len();
     let end = page[start..].find("</script>").expect("its end") + start;

@@ -18,7 +18,7 @@ const ASKED: &str = "sweep.json";
 const LOCK: &str = "sweep.lock";
 const JOURNAL: &str = "journal.jsonl";
 
-/// What was asked of a sweep; a folder belongs to one.
+/// The request of a sweep; a folder belongs to one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Asked {
     /// Always `bentpipe-sweep`.
@@ -37,7 +37,7 @@ pub struct Asked {
     pub set: Vec<String>,
     /// `--vary`.
     pub vary: Vec<String>,
-    /// How many seeds.
+    /// The number of seeds.
     pub seeds: SeedRule,
     /// In percent.
     pub confidence: f64,
@@ -55,7 +55,7 @@ pub struct RunLine {
     /// Why the run could not be done; it is tried again when the sweep continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What its workloads did.
+    /// Runs of its workloads.
     pub workloads: Vec<WorkloadLine>,
 }
 
@@ -71,7 +71,7 @@ pub struct WorkloadLine {
     pub copy: Option<u32>,
     /// Which repetition, from 1.
     pub repeat: u32,
-    /// How it ended.
+    /// Its end.
     pub status: Status,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,7 +122,7 @@ impl RunLine {
 }
 
 impl Asked {
-    /// What `plan` asks.
+    /// The request of `plan`.
     pub fn of(plan: &Plan) -> Asked {
         let request = &plan.request;
         Asked {

@@ -1,4 +1,4 @@
-//! What the runs of a sweep measured, small enough for a million runs.
+//! Measurements of a sweep's runs, small enough for a million runs.
 
 use super::journal::RunLine;
 use bentpipe_lab::record::{Status, Unit};
@@ -31,11 +31,11 @@ pub struct Row {
     pub workload: WorkloadKey,
     /// Which repetition.
     pub repeat: u32,
-    /// How the workload ended.
+    /// The workload's end.
     pub status: Status,
     /// Why the workload failed.
     pub error: Option<NameId>,
-    /// What was measured; none if the workload measured nothing at all.
+    /// The quantity; none if the workload measured nothing at all.
     pub measurement: Option<NameId>,
     /// The unit: see [`Results::unit`].
     pub unit: NameId,

@@ -1,4 +1,4 @@
-//! What a sweep comes to: for each point, workload and measurement the mean and its confidence interval.
+//! The summary of a sweep: for each point, workload and measurement the mean and its confidence interval.
 
 use super::engine::Outcome;
 use super::grid::Quantity;
@@ -46,7 +46,7 @@ pub struct SummaryRow {
     /// Which of its copies, from 1; absent where it has only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<u32>,
-    /// What was measured; empty for a workload that never measured anything.
+    /// The quantity; empty for a workload that never measured anything.
     pub measurement: String,
     /// Its unit; absent where nothing was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -232,7 +232,7 @@ impl Summary {
         super::table::render(self)
     }
 
-    /// Whether any run measured `name`.
+    /// Any run measured `name`.
     pub fn measured(&self, name: &str) -> bool {
         self.rows.iter().any(|row| row.measurement == name && row.n > 0)
     }
