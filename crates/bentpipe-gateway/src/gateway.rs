@@ -8,8 +8,8 @@ use crate::relay::class::Policy;
 use crate::relay::connection::{Connection, Reach};
 use crate::relay::{Shared, Site};
 use crate::satellite::{Event, Loss, Satellite, StreamId};
-use bentpipe_net::capture::{Bypassed, Refusal};
-use bentpipe_net::socket::{Program, SocketError, SocketId, Sockets};
+use bentpipe_net::interception::{Bypassed, GatewayProgram, GatewaySockets, Refusal};
+use bentpipe_net::socket::{SocketError, SocketId};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +34,7 @@ const ROUNDS: usize = 64;
 /// Largest datagram.
 const DATAGRAM_MAX: usize = 65_535;
 
-/// The gateway of one site: a program over the site's [`Sockets`], which must offer
-/// [`Capture`](bentpipe_net::capture::Capture).
+/// The gateway of one site: a program over the site's [`GatewaySockets`].
 pub struct Gateway {
     satellite: Box<dyn Satellite>,
     shared: Shared,
@@ -95,7 +94,6 @@ struct Pair {
     stranger_packets: u64,
     stranger_packets_told: Option<Instant>,
     told_addresses: bool,
-    told_capture: bool,
 }
 
 /// What goes past.
@@ -205,7 +203,7 @@ impl Gateway {
     }
 
     /// Opens what is not open yet.
-    fn open_ports(&mut self, sockets: &mut dyn Sockets) {
+    fn open_ports(&mut self, sockets: &mut dyn GatewaySockets) {
         if self.ports.again.is_none_or(|at| at > self.now) || self.ending != Ending::No {
             return;
         }
@@ -264,7 +262,7 @@ impl Gateway {
     }
 
     /// Says so, and lets go of the requests that wait, when the other gateway can no longer be reached.
-    fn check_reach(&mut self, sockets: &mut dyn Sockets) {
+    fn check_reach(&mut self, sockets: &mut dyn GatewaySockets) {
         let failing = self.reach() == Reach::No;
         if failing != std::mem::replace(&mut self.pair.failing, failing) {
             let bypass = self.shared.config.fail == Fail::Open;
@@ -278,7 +276,7 @@ impl Gateway {
     }
 
     /// Does `work` with a connection and keeps the tables in step with what it came to.
-    fn with(&mut self, sockets: &mut dyn Sockets, key: Key, work: impl FnOnce(&mut Connection, &mut Site<'_>)) {
+    fn with(&mut self, sockets: &mut dyn GatewaySockets, key: Key, work: impl FnOnce(&mut Connection, &mut Site<'_>)) {
         let Some(connection) = self.connections.get_mut(&key) else { return };
         let before = (connection.socket(), connection.stream(), connection.deadline(), connection.other_socket());
         let mut site = Site { now: self.now, sockets, satellite: &mut *self.satellite, shared: &mut self.shared };
@@ -338,12 +336,12 @@ impl Gateway {
         key
     }
 
-    fn site<'a>(&'a mut self, sockets: &'a mut dyn Sockets) -> Site<'a> {
+    fn site<'a>(&'a mut self, sockets: &'a mut dyn GatewaySockets) -> Site<'a> {
         Site { now: self.now, sockets, satellite: &mut *self.satellite, shared: &mut self.shared }
     }
 
     /// Reads datagrams; whether there were any.
-    fn receive(&mut self, sockets: &mut dyn Sockets) -> bool {
+    fn receive(&mut self, sockets: &mut dyn GatewaySockets) -> bool {
         let Some(socket) = self.ports.satellite else { return false };
         for count in 0..BATCH {
             match sockets.receive_from(socket, &mut self.received) {
@@ -356,7 +354,7 @@ impl Gateway {
     }
 
     /// Sends what the satellite side has room for; whether there was anything.
-    fn transmit(&mut self, sockets: &mut dyn Sockets) -> bool {
+    fn transmit(&mut self, sockets: &mut dyn GatewaySockets) -> bool {
         let Some(socket) = self.ports.satellite else { return false };
         let mut any = false;
         loop {
@@ -379,7 +377,7 @@ impl Gateway {
     }
 
     /// Takes the satellite side's events; whether there were any.
-    fn take_events(&mut self, sockets: &mut dyn Sockets) -> bool {
+    fn take_events(&mut self, sockets: &mut dyn GatewaySockets) -> bool {
         let mut any = false;
         while let Some(event) = self.satellite.poll_event() {
             any = true;
@@ -445,7 +443,7 @@ impl Gateway {
     }
 
     /// The other gateway opened a stream.
-    fn opened(&mut self, sockets: &mut dyn Sockets, stream: StreamId) {
+    fn opened(&mut self, sockets: &mut dyn GatewaySockets, stream: StreamId) {
         let room = self.connections.len() < self.shared.config.connections && self.ending == Ending::No;
         let connection = Connection::opened(&mut self.site(sockets), stream);
         let key = self.add(connection);
@@ -456,9 +454,9 @@ impl Gateway {
     }
 
     /// Takes caught requests; whether there were any.
-    fn take_requests(&mut self, sockets: &mut dyn Sockets) -> bool {
+    fn take_requests(&mut self, sockets: &mut dyn GatewaySockets) -> bool {
         let mut any = false;
-        while let Some(request) = sockets.capture().and_then(|capture| capture.next_request()) {
+        while let Some(request) = sockets.next_request() {
             any = true;
             let pending = self.shared.figures.requests_pending < self.shared.config.pending as u64;
             let what = if !pending {
@@ -485,15 +483,13 @@ impl Gateway {
             if !std::mem::replace(&mut self.limited, true) {
                 self.shared.notices.say(Notice::LimitReached(what));
             }
-            if let Some(capture) = sockets.capture() {
-                capture.refuse(request.id, how);
-            }
+            sockets.refuse(request.id, how);
         }
         any
     }
 
     /// Accepts clients of the proxies; whether there were any.
-    fn accept(&mut self, sockets: &mut dyn Sockets) -> bool {
+    fn accept(&mut self, sockets: &mut dyn GatewaySockets) -> bool {
         let mut any = false;
         for (listener, protocol) in [(self.ports.socks, Protocol::Socks), (self.ports.connect, Protocol::Connect)] {
             let Some(listener) = listener else { continue };
@@ -517,7 +513,7 @@ impl Gateway {
     }
 
     /// Works every connection that has something to do.
-    fn work(&mut self, sockets: &mut dyn Sockets) {
+    fn work(&mut self, sockets: &mut dyn GatewaySockets) {
         let reach = self.reach();
         for key in std::mem::take(&mut self.ready) {
             self.with(sockets, key, |connection, site| connection.work(site, reach));
@@ -528,7 +524,7 @@ impl Gateway {
     }
 
     /// Asks for credit that idle connections hold, for those that want it.
-    fn ask_back(&mut self, sockets: &mut dyn Sockets) {
+    fn ask_back(&mut self, sockets: &mut dyn GatewaySockets) {
         self.asks_back_from = self.now + ASK_BACK_EVERY;
         let mut asked = 0;
         for key in self.connections.keys().copied().collect::<Vec<_>>() {
@@ -539,7 +535,7 @@ impl Gateway {
         }
     }
 
-    fn expire(&mut self, sockets: &mut dyn Sockets) {
+    fn expire(&mut self, sockets: &mut dyn GatewaySockets) {
         while let Some((at, key)) = self.deadlines.first().copied()
             && at <= self.now
         {
@@ -550,18 +546,17 @@ impl Gateway {
     }
 
     /// Measures what goes past and tells the satellite side.
-    fn measure_beside(&mut self, sockets: &mut dyn Sockets) {
-        let Some(capture) = sockets.capture() else { return };
+    fn measure_beside(&mut self, sockets: &mut dyn GatewaySockets) {
         let peer = self.satellite.peer().map(|peer| peer.ip().to_canonical());
         let (last, before) = match self.beside.last {
             Some((last, _)) if self.now < last + BESIDE_EVERY => return,
             Some(last) => last,
             None => {
-                self.beside.last = Some((self.now, capture.bypassed(peer)));
+                self.beside.last = Some((self.now, sockets.bypassed(peer)));
                 return;
             }
         };
-        let bypassed = capture.bypassed(peer);
+        let bypassed = sockets.bypassed(peer);
         let packets = bypassed.packets.saturating_sub(before.packets);
         let bytes = bypassed.bytes.saturating_sub(before.bytes);
         self.shared.figures.beside_packets = bypassed.packets;
@@ -619,7 +614,7 @@ impl Gateway {
     }
 
     /// Goes on with ending.
-    fn wind_up(&mut self, sockets: &mut dyn Sockets) {
+    fn wind_up(&mut self, sockets: &mut dyn GatewaySockets) {
         if self.ending == Ending::No || self.ending == Ending::Closed {
             return;
         }
@@ -639,17 +634,11 @@ impl Gateway {
     }
 }
 
-impl Program for Gateway {
-    fn poll(&mut self, now: Instant, sockets: &mut dyn Sockets) {
+impl GatewayProgram for Gateway {
+    fn poll(&mut self, now: Instant, sockets: &mut dyn GatewaySockets) {
         self.now = self.now.max(now);
         self.again = false;
-        let Some(capture) = sockets.capture() else {
-            if !std::mem::replace(&mut self.pair.told_capture, true) {
-                self.shared.notices.say(Notice::NoCapture);
-            }
-            return;
-        };
-        if !std::mem::replace(&mut self.pair.told_addresses, true) && !capture.keeps_addresses() {
+        if !std::mem::replace(&mut self.pair.told_addresses, true) && !sockets.keeps_addresses() {
             self.shared.notices.say(Notice::AddressesHidden);
         }
         if !std::mem::replace(&mut self.pair.started, true) {
@@ -669,9 +658,7 @@ impl Program for Gateway {
             let mut any = self.receive(sockets);
             self.shared.unread = self.satellite.unread_bytes();
             any |= self.take_events(sockets);
-            if let Some(capture) = sockets.capture() {
-                capture.take_changed(&mut self.changed);
-            }
+            sockets.take_changed(&mut self.changed);
             for socket in self.changed.drain(..) {
                 self.ready.extend(self.by_socket.get(&socket).copied());
             }
@@ -699,7 +686,7 @@ impl Program for Gateway {
         if self.again {
             return Some(self.now);
         }
-        if self.is_done() || self.pair.told_capture {
+        if self.is_done() {
             return None;
         }
         // While the socket is full, what the satellite side would send next waits too.

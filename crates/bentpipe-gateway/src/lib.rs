@@ -1,7 +1,7 @@
 //! The accelerator: a pair of gateways that relay other sites' TCP connections over one warm connection between them.
 //!
-//! Pure: the gateway is a [`bentpipe_net::socket::Program`], told the time by whoever drives it. The way of a byte:
-//! a captured connection → [`Gateway`] → [`satellite`] → the link → the other gateway's [`satellite`] → its [`Gateway`] →
+//! Pure: the gateway is a [`bentpipe_net::interception::GatewayProgram`], sans-I/O. The path of a byte:
+//! an intercepted connection → [`Gateway`] → [`satellite`] → the link → the other gateway's [`satellite`] → its [`Gateway`] →
 //! the server.
 
 mod asked;

@@ -107,8 +107,6 @@ pub enum Notice {
         /// Why.
         why: bentpipe_net::socket::SocketError,
     },
-    /// This site gives a gateway nothing to capture with, so it cannot work here.
-    NoCapture,
     /// So many notices were dropped, because nobody took them.
     Dropped(u64),
 }
@@ -134,7 +132,6 @@ impl Notice {
             Notice::Malformed { .. } => "malformed",
             Notice::AddressesHidden => "addresses_hidden",
             Notice::NoSocket { .. } => "no_socket",
-            Notice::NoCapture => "no_capture",
             Notice::Dropped(_) => "dropped",
         }
     }
@@ -204,7 +201,6 @@ impl fmt::Display for Notice {
                 f.write_str("servers see this gateway's address, not their clients': no right to use foreign addresses")
             }
             Notice::NoSocket { what, port, why } => write!(f, "cannot open the {what} port {port}: {why}"),
-            Notice::NoCapture => f.write_str("this site has nothing to capture connections with"),
             Notice::Dropped(count) => write!(f, "{count} notices were dropped"),
         }
     }

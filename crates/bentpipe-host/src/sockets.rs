@@ -2,8 +2,6 @@
 //! edge-triggered epoll.
 
 use crate::clock::Clock;
-use crate::gateway::site::CaptureSite;
-use bentpipe_net::capture::Capture;
 use bentpipe_net::socket::{
     Connection, Received, ReceivedPattern, SocketError, SocketId, Sockets, count_wrong, fill_pattern,
 };
@@ -27,46 +25,22 @@ pub struct ProgramSockets {
     program: u32,
     pub(crate) open: BTreeMap<SocketId, Entry>,
     next: u32,
-    /// Those that changed since they were last asked for, each once.
-    pub(crate) changed: Vec<SocketId>,
-    /// What a gateway's site can do besides.
-    pub(crate) site: Option<Box<CaptureSite>>,
 }
 
 /// One socket.
 pub(crate) struct Entry {
     /// `None`: the kernel has none yet (a client's handshake or a name's lookup is under way).
     pub socket: Option<Socket>,
-    /// The error that ended it, kept because the kernel tells it only once.
+    /// The error that ended it, kept because the kernel reports it only once.
     pub error: Option<SocketError>,
     pub connected: bool,
-    /// It stands in [`ProgramSockets::changed`].
-    pub changed: bool,
-    /// Of an answered request: its client and its server.
-    pub answers: Option<(SocketAddr, SocketAddr)>,
-    /// Of a connection made in a client's name: that name and its server.
-    pub asked: Option<(SocketAddr, SocketAddr)>,
 }
 
 impl ProgramSockets {
     /// No sockets yet.
     #[must_use]
     pub fn new(program: u32) -> ProgramSockets {
-        ProgramSockets { program, open: BTreeMap::new(), next: 0, changed: Vec::new(), site: None }
-    }
-
-    /// No sockets yet, at a gateway's site: these listen on IPv4 and IPv6, and connections are made for relaying.
-    pub(crate) fn at_gateway(program: u32, site: CaptureSite) -> ProgramSockets {
-        ProgramSockets { site: Some(Box::new(site)), ..ProgramSockets::new(program) }
-    }
-
-    /// Notes that a socket may have changed.
-    pub(crate) fn note_change(&mut self, id: SocketId) {
-        if let Some(entry) = self.open.get_mut(&id)
-            && !std::mem::replace(&mut entry.changed, true)
-        {
-            self.changed.push(id);
-        }
+        ProgramSockets { program, open: BTreeMap::new(), next: 0 }
     }
 }
 
@@ -93,8 +67,7 @@ impl SocketsView<'_> {
     pub(crate) fn reserve(&mut self) -> SocketId {
         let id = SocketId(self.own.next);
         self.own.next = self.own.next.wrapping_add(1);
-        let entry = Entry { socket: None, error: None, connected: false, changed: false, answers: None, asked: None };
-        self.own.open.insert(id, entry);
+        self.own.open.insert(id, Entry { socket: None, error: None, connected: false });
         id
     }
 
@@ -120,66 +93,42 @@ impl SocketsView<'_> {
         Ok(entry)
     }
 
-    fn remove(&mut self, socket: SocketId) {
-        if let Some(entry) = self.own.open.remove(&socket)
-            && let Some(site) = &mut self.own.site
-        {
-            site.closed(socket, entry.answers, entry.asked);
-        }
-    }
-
     /// The kernel's socket behind `id`.
     pub(crate) fn kernel(&mut self, id: SocketId) -> Result<&Socket, SocketError> {
         self.own.open.get(&id).and_then(|entry| entry.socket.as_ref()).ok_or(SocketError::Closed)
     }
 
-    /// A socket of the program's side: for any IPv4 address, or as its gateway's site says. All addresses of IPv6 are
-    /// those of IPv4 too.
-    fn bound(&mut self, kind: Type, protocol: Protocol, port: u16) -> Result<Socket, SocketError> {
-        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-        let address = match &self.own.site {
-            None => any,
-            Some(site) if kind == Type::STREAM => site.listener_address(port),
-            Some(site) => site.pair_address(port),
-        };
-        let socket = new_socket(Domain::for_address(address), kind, Some(protocol))?;
-        let bind = || {
-            if address.is_ipv6() {
-                socket.set_only_v6(false)?;
-            }
-            if kind == Type::STREAM {
-                socket.set_reuse_address(true)?;
-            }
-            socket.bind(&SockAddr::from(address))
-        };
-        bind().map(|()| socket).map_err(|e| error_of(&e))
-    }
-
-    /// At a gateway's site, a connection gets what relaying needs.
-    fn prepare(&mut self, socket: &Socket) {
-        if self.own.site.is_some() {
-            prepare_for_relay(socket, None);
-        }
+    /// Listens at `address`; `prepare` sets what accepted connections inherit.
+    pub(crate) fn listen_at(
+        &mut self,
+        address: SocketAddr,
+        prepare: impl FnOnce(&Socket),
+    ) -> Result<SocketId, SocketError> {
+        let socket = bound(address, Type::STREAM, Protocol::TCP)?;
+        prepare(&socket);
+        socket.listen(BACKLOG).map_err(|e| error_of(&e))?;
+        self.add(socket, true)
     }
 }
 
-/// What a relayed connection needs: bytes go on as they come, urgent ones in their place (RFC 6093 §3.2), a peer that has
-/// vanished is noticed in the end (the kernel's keep-alive), and packets carry the DSCP of `traffic_class`; the ECN bits are
-/// TCP's own. Lingering for no time makes the kernel send a reset when this process dies, not the end of a stream that
-/// was cut short; [`Sockets::close`] takes it back.
-pub(crate) fn prepare_for_relay(socket: &Socket, traffic_class: Option<u8>) {
-    const DSCP: u8 = 0xfc;
-    // None of these is vital: a socket that has ended meanwhile refuses them.
-    let _ = socket.set_tcp_nodelay(true);
-    let _ = socket.set_out_of_band_inline(true);
-    let _ = socket.set_keepalive(true);
-    let _ = socket.set_linger(Some(std::time::Duration::ZERO));
-    let class = u32::from(traffic_class.unwrap_or(0) & DSCP);
-    if class != 0 {
-        // An IPv6 socket may carry IPv4.
-        let _ = socket.set_tclass_v6(class);
-        let _ = socket.set_tos_v4(class);
-    }
+/// A socket that is bound to `address`. All addresses of IPv6 are those of IPv4 too.
+pub(crate) fn bound(address: SocketAddr, kind: Type, protocol: Protocol) -> Result<Socket, SocketError> {
+    let socket = new_socket(Domain::for_address(address), kind, Some(protocol))?;
+    let bind = || {
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        if kind == Type::STREAM {
+            socket.set_reuse_address(true)?;
+        }
+        socket.bind(&SockAddr::from(address))
+    };
+    bind().map(|()| socket).map_err(|e| error_of(&e))
+}
+
+/// All IPv4 addresses of this host.
+fn any(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))
 }
 
 /// The IPv4 address inside an IPv4-mapped one (RFC 4291 §2.5.5.2).
@@ -232,7 +181,6 @@ fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
 impl Sockets for SocketsView<'_> {
     fn connect(&mut self, to: SocketAddr) -> Result<SocketId, SocketError> {
         let socket = new_socket(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-        self.prepare(&socket);
         match socket.connect(&SockAddr::from(to)) {
             Ok(()) => self.add(socket, true),
             Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => self.add(socket, false),
@@ -252,19 +200,12 @@ impl Sockets for SocketsView<'_> {
     }
 
     fn listen(&mut self, port: u16) -> Result<SocketId, SocketError> {
-        let socket = self.bound(Type::STREAM, Protocol::TCP, port)?;
-        // An accepted connection has it from its first moment.
-        self.prepare(&socket);
-        socket.listen(BACKLOG).map_err(|e| error_of(&e))?;
-        self.add(socket, true)
+        self.listen_at(any(port), |_| {})
     }
 
     fn accept(&mut self, listener: SocketId) -> Result<Option<SocketId>, SocketError> {
         match self.kernel(listener)?.accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
-            Ok((socket, _)) => {
-                self.prepare(&socket);
-                self.add(socket, true).map(Some)
-            }
+            Ok((socket, _)) => self.add(socket, true).map(Some),
             // A connection that ended before it was taken is no fault of the listener.
             Err(error)
                 if matches!(
@@ -279,17 +220,11 @@ impl Sockets for SocketsView<'_> {
     }
 
     fn local_address(&mut self, socket: SocketId) -> Result<SocketAddr, SocketError> {
-        if let Some((_, server)) = self.entry(socket)?.answers {
-            return Ok(server);
-        }
         let address = self.kernel(socket)?.local_addr().map_err(|e| error_of(&e))?;
         address.as_socket().map(canonical).ok_or(SocketError::Closed)
     }
 
     fn peer_address(&mut self, socket: SocketId) -> Result<SocketAddr, SocketError> {
-        if let Some((client, _)) = self.entry(socket)?.answers {
-            return Ok(client);
-        }
         let address = self.kernel(socket)?.peer_addr().map_err(|e| error_of(&e))?;
         address.as_socket().map(canonical).ok_or(SocketError::Closed)
     }
@@ -367,12 +302,7 @@ impl Sockets for SocketsView<'_> {
     }
 
     fn close(&mut self, socket: SocketId) {
-        if self.own.site.is_some()
-            && let Ok(kernel) = self.kernel(socket)
-        {
-            let _ = kernel.set_linger(None);
-        }
-        self.remove(socket);
+        self.own.open.remove(&socket);
     }
 
     fn abort(&mut self, socket: SocketId) {
@@ -380,23 +310,14 @@ impl Sockets for SocketsView<'_> {
             // Lingering for no time makes close() send a reset.
             let _ = kernel.set_linger(Some(std::time::Duration::ZERO));
         }
-        self.remove(socket);
+        self.own.open.remove(&socket);
     }
 
     fn open_datagram(&mut self, port: u16) -> Result<SocketId, SocketError> {
-        let socket = self.bound(Type::DGRAM, Protocol::UDP, port)?;
-        if let Some(site) = &self.own.site {
-            site.prepare_pair(&socket);
-        }
-        self.add(socket, true)
+        self.add(bound(any(port), Type::DGRAM, Protocol::UDP)?, true)
     }
 
     fn send_to(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<bool, SocketError> {
-        let both_families = self.own.site.as_ref().is_some_and(|site| site.ipv6);
-        let to = match to {
-            SocketAddr::V4(v4) if both_families => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
-            _ => to,
-        };
         let entry = self.entry(socket)?;
         let Some(kernel) = &entry.socket else { return Err(SocketError::Closed) };
         match kernel.send_to_with_flags(data, &SockAddr::from(to), libc::MSG_NOSIGNAL) {
@@ -458,10 +379,6 @@ impl Sockets for SocketsView<'_> {
                 return Ok(Some((u16::from_be_bytes([header[6], header[7]]), n, at)));
             }
         }
-    }
-
-    fn capture(&mut self) -> Option<&mut dyn Capture> {
-        self.own.site.is_some().then_some(self as &mut dyn Capture)
     }
 }
 

@@ -6,10 +6,10 @@ mod peers;
 use bentpipe_gateway::file::CaptureRules;
 use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::lend;
-use bentpipe_host::gateway::{CaptureOptions, GatewayDriver};
+use bentpipe_host::gateway::{GatewayDriver, SiteOptions};
 use bentpipe_host::namespace::{Namespace, acquire_privilege, write_sysctl};
-use bentpipe_net::capture::{Bypassed, Refusal, Request};
-use bentpipe_net::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
+use bentpipe_net::interception::{Bypassed, GatewayProgram, GatewaySockets, Refusal, Request};
+use bentpipe_net::socket::{Connection, Received, SocketError, SocketId};
 use bentpipe_net::time::Instant;
 use peers::{
     Ends, PATH, WAIT, a_reset_is_a_reset, add_veth, an_urgent_byte_arrives, class_of_syn, every_byte_both_ways, ip,
@@ -77,7 +77,7 @@ impl Row {
     }
 
     fn start(&self) -> GatewayDriver<Relay> {
-        let options = CaptureOptions { rules: Some(rules()), ..CaptureOptions::default() };
+        let options = SiteOptions { rules: Some(rules()), ..SiteOptions::default() };
         GatewayDriver::start(Some(&self.gateway), Clock::start(), Relay::default(), options).unwrap()
     }
 
@@ -130,24 +130,23 @@ struct Half {
     urgent_next: bool,
 }
 
-impl Program for Relay {
-    fn poll(&mut self, _now: Instant, sockets: &mut dyn Sockets) {
+impl GatewayProgram for Relay {
+    fn poll(&mut self, _now: Instant, sockets: &mut dyn GatewaySockets) {
         self.polls += 1;
-        while let Some(request) = sockets.capture().unwrap().next_request() {
+        while let Some(request) = sockets.next_request() {
             if request.server.port() == 7 {
-                sockets.capture().unwrap().refuse(request.id, Refusal::Bypassed);
+                sockets.refuse(request.id, Refusal::Bypassed);
                 continue;
             }
             self.classes.push(request.traffic_class);
-            let asked =
-                sockets.capture().unwrap().connect_as(Some(request.client), request.server, request.traffic_class);
+            let asked = sockets.connect_as(Some(request.client), request.server, request.traffic_class);
             match asked {
                 Ok(far) => drop(self.opening.insert(far, request)),
                 Err(error) => refuse(sockets, request, error),
             }
         }
         let mut changed = std::mem::take(&mut self.changed);
-        sockets.capture().unwrap().take_changed(&mut changed);
+        sockets.take_changed(&mut changed);
         for id in changed.drain(..) {
             if let Some(request) = self.opening.remove(&id) {
                 match sockets.connection(id) {
@@ -157,7 +156,7 @@ impl Program for Relay {
                         refuse(sockets, request, error);
                     }
                     Ok(Connection::Open) => {
-                        let near = sockets.capture().unwrap().answer(request.id).unwrap();
+                        let near = sockets.answer(request.id).unwrap();
                         assert_eq!(sockets.peer_address(near), Ok(request.client));
                         assert_eq!(sockets.local_address(near), Ok(request.server));
                         for (from, other) in [(id, near), (near, id)] {
@@ -185,7 +184,7 @@ impl Program for Relay {
 }
 
 impl Relay {
-    fn relay(&mut self, from: SocketId, sockets: &mut dyn Sockets) {
+    fn relay(&mut self, from: SocketId, sockets: &mut dyn GatewaySockets) {
         let Some(half) = self.pairs.get_mut(&from) else { return };
         let to = half.other;
         if half.has_ended || sockets.connection(to) == Ok(Connection::Opening) {
@@ -193,7 +192,7 @@ impl Relay {
         }
         loop {
             if half.held.is_empty() {
-                let urgent = sockets.capture().unwrap().next_is_urgent(from);
+                let urgent = sockets.next_is_urgent(from);
                 let mut buffer = vec![0; if urgent { 1 } else { 64 << 10 }];
                 match sockets.receive(from, &mut buffer) {
                     Ok(Received::Bytes(n)) => {
@@ -224,7 +223,7 @@ impl Relay {
             }
             let sent = if half.urgent_next {
                 self.urgent.push(half.held[0]);
-                sockets.capture().unwrap().send_urgent(to, half.held[0]).map(usize::from)
+                sockets.send_urgent(to, half.held[0]).map(usize::from)
             } else {
                 sockets.send(to, &half.held)
             };
@@ -237,13 +236,13 @@ impl Relay {
     }
 }
 
-fn refuse(sockets: &mut dyn Sockets, request: Request, error: SocketError) {
+fn refuse(sockets: &mut dyn GatewaySockets, request: Request, error: SocketError) {
     let how = match error {
         SocketError::Refused => Refusal::Refused,
         SocketError::Unreachable => Refusal::Unreachable,
         _ => Refusal::Ignored,
     };
-    sockets.capture().unwrap().refuse(request.id, how);
+    sockets.refuse(request.id, how);
 }
 
 /// A process gains the right to namespaces only while it has one thread, so this file has a main of its own.
@@ -288,9 +287,9 @@ struct Watcher {
     seen: Bypassed,
 }
 
-impl Program for Watcher {
-    fn poll(&mut self, _now: Instant, sockets: &mut dyn Sockets) {
-        self.seen = sockets.capture().unwrap().bypassed(Some(self.peer));
+impl GatewayProgram for Watcher {
+    fn poll(&mut self, _now: Instant, sockets: &mut dyn GatewaySockets) {
+        self.seen = sockets.bypassed(Some(self.peer));
     }
 
     fn next_wake(&self) -> Option<Instant> {
@@ -353,7 +352,7 @@ fn on_a_stick() {
     };
     for (family, [client, server]) in hosts.into_iter().enumerate() {
         let rules = CaptureRules { interfaces: vec!["stick".into()], ..rules() };
-        let options = CaptureOptions { rules: Some(rules), ..CaptureOptions::default() };
+        let options = SiteOptions { rules: Some(rules), ..SiteOptions::default() };
         let watcher = Watcher { peer: server, seen: Bypassed::default() };
         let driver = GatewayDriver::start(Some(&gateway), Clock::start(), watcher, options).unwrap();
         assert!(driver.take_remarks().iter().any(|remark| remark.contains("\"stick\" leads to the clients")));

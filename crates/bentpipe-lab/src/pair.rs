@@ -5,8 +5,8 @@ use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
 use bentpipe_gateway::Gateway;
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite, SetupError};
+use bentpipe_net::interception::{GatewayProgram, GatewaySockets};
 use bentpipe_net::seed::Seed;
-use bentpipe_net::socket::{Program, Sockets};
 use bentpipe_net::time::Instant;
 use bentpipe_net::topology::Plan;
 
@@ -53,8 +53,8 @@ impl Standing {
     }
 }
 
-impl Program for Standing {
-    fn poll(&mut self, now: Instant, sockets: &mut dyn Sockets) {
+impl GatewayProgram for Standing {
+    fn poll(&mut self, now: Instant, sockets: &mut dyn GatewaySockets) {
         self.gateway.poll(now, sockets);
         self.notices.extend(now, self.gateway.take_notices());
     }

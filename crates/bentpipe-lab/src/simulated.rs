@@ -3,7 +3,7 @@
 //! Two runs of the same scenario leave the same record, byte for byte.
 
 mod capture;
-mod resident;
+mod pairs;
 mod samples;
 mod world;
 
@@ -24,9 +24,9 @@ use bentpipe_net::flow::FlowFacts;
 use bentpipe_net::problem::{KeyProblem, Problem};
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::topology::Plan;
-use bentpipe_sim::network::{ConnectionView, Halt, Network, NetworkError, Setup};
+use bentpipe_sim::network::{ConnectionView, Halt, NetworkError, Setup};
 use capture::Capture;
-use resident::{Pairs, Resident};
+use pairs::{Pairs, SimulatedNetwork};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -80,7 +80,7 @@ pub fn check(scenario: &Scenario, skip_live: bool) -> Result<Vec<String>, Proble
                 left_out.push(what);
             }
         }
-        Network::<Resident>::new(&setup(scenario, case)).map_err(|error| place(scenario, case, error))?;
+        SimulatedNetwork::new(&setup(scenario, case)).map_err(|error| place(scenario, case, error))?;
     }
     Ok(left_out)
 }
@@ -125,7 +125,7 @@ fn run_case(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(f64, Vec<String>, usize),
 ) -> Result<CaseRecord, SimulatedError> {
-    let mut network: Network<Resident> = Network::new(&setup(scenario, case))?;
+    let mut network = SimulatedNetwork::new(&setup(scenario, case))?;
     let path = options.capture_directory.as_ref().map(|folder| folder.join(case.capture_name(number)));
     let capture = match &path {
         None => None,
@@ -217,7 +217,7 @@ struct Connections {
 }
 
 impl Connections {
-    fn of(network: &Network<Resident>) -> Connections {
+    fn of(network: &SimulatedNetwork) -> Connections {
         let sites = network.plan().sites.iter().enumerate();
         let views = sites
             .flat_map(|(number, site)| network.connections(number).into_iter().map(|view| (site.name.clone(), view)));

@@ -74,7 +74,7 @@ impl Program for Udp {
 
 #[test]
 fn own_kinds_run_in_virtual_time() {
-    let mut network = Network::new(&Setup { links: vec![link()], seed: 1, ..Setup::default() }).unwrap();
+    let mut network: Network<Udp> = Network::new(&Setup { links: vec![link()], seed: 1, ..Setup::default() }).unwrap();
     let hub = SocketAddr::new(network.plan().address(0).unwrap().into(), PORT);
     let arrived = Arc::new(Mutex::new(Vec::new()));
     network.start(0, Udp::Receiver { socket: None, arrived: Arc::clone(&arrived) });

@@ -3,11 +3,12 @@
 //! Nothing here reads a clock, opens a socket or owns a thread.
 
 pub mod buffer;
-pub mod capture;
 pub mod content;
 pub mod datagram;
 pub mod flow;
 pub mod headers;
+pub mod held_requests;
+pub mod interception;
 pub mod packet;
 pub mod pcapng;
 pub mod problem;

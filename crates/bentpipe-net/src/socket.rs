@@ -7,7 +7,6 @@
 //! readable, writable, connected, closed) or when `next_wake` is due. Changes are announced once: a program works each
 //! socket until it would block. Early or extra calls do nothing.
 
-use crate::capture::Capture;
 pub use crate::content::{count_wrong, fill_pattern, pattern_byte};
 use crate::time::Instant;
 use std::net::{IpAddr, SocketAddr};
@@ -130,10 +129,6 @@ pub trait Sockets {
     /// The next echo reply: sequence number, data length, and when the stack received it.
     fn receive_echo(&mut self, socket: SocketId, into: &mut [u8])
     -> Result<Option<(u16, usize, Instant)>, SocketError>;
-    /// What the site of a gateway can do besides; `None` at other sites.
-    fn capture(&mut self) -> Option<&mut dyn Capture> {
-        None
-    }
 }
 
 /// One side of a workload: a passive state machine over [`Sockets`].

@@ -1,14 +1,14 @@
 //! The virtual clock: sites and links, and a time that jumps from one event to the next.
 
-use crate::host::Host;
-use crate::host::capture::GatewayPlace;
 use crate::host::ip::Ip;
+use crate::host::{GatewayPlace, Host};
 use crate::tcp::settings::Settings;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_net::datagram::Datagram;
 use bentpipe_net::flow::FlowFacts;
+use bentpipe_net::interception::GatewayProgram;
 use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::socket::Program;
@@ -17,6 +17,7 @@ use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::{LinkSpec, Plan, PlanError, Role};
 use bentpipe_net::units::BitRate;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -111,11 +112,11 @@ pub struct ConnectionView {
     pub facts: FlowFacts,
 }
 
-/// Sites and links in virtual time.
-pub struct Network<P> {
+/// Sites and links in virtual time; sites have programs of workloads (`P`) and gateways (`G`).
+pub struct Network<P, G = Infallible> {
     plan: Plan,
     links: Vec<Link<DatagramPacket>>,
-    hosts: Vec<Host<P>>,
+    hosts: Vec<Host<P, G>>,
     /// (link, port) of each interface of each site.
     attached: Vec<Vec<(usize, Port)>>,
     /// When each node is due: links first, then hosts.
@@ -129,9 +130,9 @@ pub struct Network<P> {
     boxes: Vec<Box<Datagram>>,
 }
 
-impl<P: Program> Network<P> {
+impl<P: Program, G: GatewayProgram> Network<P, G> {
     /// Builds the network; its time is zero.
-    pub fn new(setup: &Setup) -> Result<Network<P>, NetworkError> {
+    pub fn new(setup: &Setup) -> Result<Network<P, G>, NetworkError> {
         let specs: Vec<LinkSpec> = setup.links.iter().map(|(spec, _)| spec.clone()).collect();
         let plan = Plan::new(&specs, &setup.roles)?;
         let seed = Seed(setup.seed);
@@ -198,12 +199,12 @@ impl<P: Program> Network<P> {
 
     /// Starts the gateway of a site (one at most), which sees what others send towards link number `link`; it is polled
     /// at once.
-    pub fn start_gateway(&mut self, site: usize, link: usize, program: P) -> Result<ProgramId, NotAtLink> {
+    pub fn start_gateway(&mut self, site: usize, link: usize, gateway: G) -> Result<ProgramId, NotAtLink> {
         let interface = self.attached[site].iter().position(|(at, _)| *at == link).ok_or(NotAtLink)?;
         let address = |number: usize| Some((self.plan.sites[number].name.clone(), self.plan.address(number)?));
         let names = Arc::new((0..self.plan.sites.len()).filter_map(address).collect());
         let place = GatewayPlace { link: interface, names };
-        let number = self.hosts[site].start_gateway(self.now, program, place);
+        let number = self.hosts[site].start_gateway(self.now, gateway, place);
         self.drain(site);
         Ok(ProgramId { site, number })
     }
@@ -214,7 +215,13 @@ impl<P: Program> Network<P> {
         self.hosts.get(id.site)?.program(id.number)
     }
 
-    /// Ends a program: its sockets are closed as at a process's end.
+    /// A gateway that runs.
+    #[must_use]
+    pub fn gateway(&self, id: ProgramId) -> Option<&G> {
+        self.hosts.get(id.site)?.gateway(id.number)
+    }
+
+    /// Ends a program: its sockets are closed as at a process's end. `None`: there was none, or it was a gateway.
     pub fn stop(&mut self, id: ProgramId) -> Option<P> {
         let program = self.hosts.get_mut(id.site)?.stop(self.now, id.number);
         self.drain(id.site);
@@ -360,7 +367,7 @@ impl<P: Program> Network<P> {
     }
 }
 
-impl<P> std::fmt::Debug for Network<P> {
+impl<P, G> std::fmt::Debug for Network<P, G> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Network").field("now", &self.now).field("plan", &self.plan).finish_non_exhaustive()
     }

@@ -5,10 +5,10 @@ use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::ping::PingSpec;
 use bentpipe_apps::report::{App, Report, Status};
 use bentpipe_link::config::LinkConfig;
-use bentpipe_net::capture::{Bypassed, Named, Refusal, RequestId};
 use bentpipe_net::datagram::Body;
+use bentpipe_net::interception::{Bypassed, GatewayProgram, GatewaySockets, Named, Refusal, RequestId};
 use bentpipe_net::packet::DatagramPacket;
-use bentpipe_net::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
+use bentpipe_net::socket::{Connection, Received, SocketError, SocketId};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::LinkSpec;
 use bentpipe_sim::network::{Halt, Network, NotAtLink, Observer, Setup};
@@ -48,33 +48,32 @@ struct Splitter {
     at_end: bool,
 }
 
-impl Program for Splitter {
-    fn poll(&mut self, now: Instant, sockets: &mut dyn Sockets) {
+impl GatewayProgram for Splitter {
+    fn poll(&mut self, now: Instant, sockets: &mut dyn GatewaySockets) {
         let log = Arc::clone(&self.log);
         let mut log = log.lock().unwrap();
         log.polls += 1;
         self.at_end = self.next_wake().is_none_or(|at| at <= now);
         let mut changed = Vec::new();
-        sockets.capture().expect("a gateway's site").take_changed(&mut changed);
+        sockets.take_changed(&mut changed);
         assert!((1..changed.len()).all(|i| !changed[..i].contains(&changed[i])), "each once");
         log.changed += changed.len();
-        while let Some(request) = sockets.capture().and_then(|capture| capture.next_request()) {
+        while let Some(request) = sockets.next_request() {
             log.requests.push((request.client, request.server, request.traffic_class));
-            let capture = sockets.capture().expect("a gateway's site");
             let connected = match self.policy {
                 Policy::Refuse(how) => {
-                    capture.refuse(request.id, how);
+                    sockets.refuse(request.id, how);
                     continue;
                 }
                 Policy::IgnoreOnce if log.requests.len() == 1 => {
-                    capture.refuse(request.id, Refusal::Ignored);
+                    sockets.refuse(request.id, Refusal::Ignored);
                     continue;
                 }
                 Policy::Relay { keep } => {
-                    assert!(capture.keeps_addresses());
-                    capture.connect_as(keep.then_some(request.client), request.server, 0xb8 | 1)
+                    assert!(sockets.keeps_addresses());
+                    sockets.connect_as(keep.then_some(request.client), request.server, 0xb8 | 1)
                 }
-                Policy::IgnoreOnce => capture.connect_as(None, request.server, 0),
+                Policy::IgnoreOnce => sockets.connect_as(None, request.server, 0),
                 Policy::ByName => {
                     let named = |name| Named {
                         name,
@@ -83,10 +82,10 @@ impl Program for Splitter {
                         client: None,
                         may_connect: |_| true,
                     };
-                    assert_eq!(capture.connect_to_name(named("nobody")), Err(SocketError::Unreachable));
+                    assert_eq!(sockets.connect_to_name(named("nobody")), Err(SocketError::Unreachable));
                     let judged = Named { may_connect: |_| false, ..named("server") };
-                    assert_eq!(capture.connect_to_name(judged), Err(SocketError::Denied));
-                    capture.connect_to_name(named("server"))
+                    assert_eq!(sockets.connect_to_name(judged), Err(SocketError::Denied));
+                    sockets.connect_to_name(named("server"))
                 }
             };
             self.waiting.insert(connected.expect("a way there"), request.id);
@@ -97,7 +96,7 @@ impl Program for Splitter {
                     Ok(Connection::Opening) => continue,
                     Ok(Connection::Open) => {
                         self.waiting.remove(&socket);
-                        let client = sockets.capture().and_then(|capture| capture.answer(request).ok()).expect("held");
+                        let client = sockets.answer(request).expect("held");
                         assert_eq!(sockets.connection(client), Ok(Connection::Opening));
                         log.ends.push((sockets.local_address(client).unwrap(), sockets.peer_address(client).unwrap()));
                         self.pairs.insert(client, (socket, VecDeque::new(), false));
@@ -105,7 +104,7 @@ impl Program for Splitter {
                     }
                     Err(_) => {
                         self.waiting.remove(&socket);
-                        sockets.capture().expect("a gateway's site").refuse(request, Refusal::Refused);
+                        sockets.refuse(request, Refusal::Refused);
                         sockets.close(socket);
                         continue;
                     }
@@ -114,12 +113,12 @@ impl Program for Splitter {
             if let Some((other, ..)) = self.pairs.get(&socket) {
                 for (from, to) in [(*other, socket), (socket, *other)] {
                     self.copy(from, sockets);
-                    let unacknowledged = sockets.capture().map_or(0, |capture| capture.unacknowledged(to));
+                    let unacknowledged = sockets.unacknowledged(to);
                     log.unacknowledged_max = log.unacknowledged_max.max(unacknowledged);
                 }
             }
         }
-        log.bypassed = sockets.capture().map(|capture| capture.bypassed(None)).unwrap_or_default();
+        log.bypassed = sockets.bypassed(None);
     }
 
     /// Once at the end, to see what has passed.
@@ -133,7 +132,11 @@ impl Program for Splitter {
 }
 
 impl Splitter {
-    fn copy(&mut self, from: SocketId, sockets: &mut dyn Sockets) {
+    fn new(policy: Policy, log: &Arc<Mutex<Log>>) -> Splitter {
+        Splitter { policy, waiting: BTreeMap::new(), pairs: BTreeMap::new(), log: Arc::clone(log), at_end: false }
+    }
+
+    fn copy(&mut self, from: SocketId, sockets: &mut dyn GatewaySockets) {
         let Some((to, buffer, ended)) = self.pairs.get_mut(&from) else { return };
         let mut piece = [0; 4096];
         while !*ended && buffer.len() < 65_536 {
@@ -153,12 +156,6 @@ impl Splitter {
     }
 }
 
-impl App for Splitter {
-    fn report(&self, _now: Instant) -> Report {
-        Report { status: Status::Running, ended: None, measurements: Vec::new(), series: Vec::new() }
-    }
-}
-
 /// Traffic classes of TCP packets that reach a site.
 struct Classes(Arc<Mutex<Vec<u8>>>, usize);
 
@@ -175,7 +172,7 @@ impl Observer for Classes {
 }
 
 /// client – LAN – gateway – link – server.
-fn network() -> Network<Box<dyn App>> {
+fn network() -> Network<Box<dyn App>, Splitter> {
     let config = |text: &str| LinkConfig::from_table(toml::from_str(text).unwrap()).unwrap();
     let link = |name: &str, sites: [&str; 2], text: &str| {
         let sites = sites.map(str::to_owned).to_vec();
@@ -199,14 +196,12 @@ struct Ran {
 /// A transfer of 100 kB from server to client.
 fn run(policy: Policy, served: bool) -> Ran {
     let mut network = network();
-    let site = |name: &str, network: &Network<Box<dyn App>>| network.plan().site(name).unwrap();
+    let site = |name: &str, network: &Network<Box<dyn App>, Splitter>| network.plan().site(name).unwrap();
     let [server, gateway, client] = ["server", "gateway", "client"].map(|name| site(name, &network));
     let log = Arc::new(Mutex::new(Log::default()));
-    let (waiting, pairs) = (BTreeMap::new(), BTreeMap::new());
     let classes = Arc::new(Mutex::new(Vec::new()));
     network.observe(Box::new(Classes(Arc::clone(&classes), server)));
-    let splitter = Splitter { policy, waiting, pairs, log: Arc::clone(&log), at_end: false };
-    let splitter = network.start_gateway(gateway, 0, Box::new(splitter)).unwrap();
+    let splitter = network.start_gateway(gateway, 0, Splitter::new(policy, &log)).unwrap();
     let address = |number: usize| network.plan().address(number).unwrap().into();
     let addresses = [server, gateway, client].map(|number| SocketAddr::new(address(number), 5001));
     let spec = BulkSpec { amount: Amount::Bytes(100_000), port: 5001, ..BulkSpec::default() };
@@ -286,6 +281,6 @@ fn a_bypassed_connection_passes_unchanged_and_is_counted() {
 fn a_gateway_stands_at_its_link() {
     let mut network = network();
     let client = network.plan().site("client").unwrap();
-    let ping = || PingSpec::default().client([127, 0, 0, 1].into(), 1);
-    assert_eq!(network.start_gateway(client, 0, ping()), Err(NotAtLink));
+    let splitter = Splitter::new(Policy::IgnoreOnce, &Arc::default());
+    assert_eq!(network.start_gateway(client, 0, splitter), Err(NotAtLink));
 }

@@ -52,7 +52,7 @@ impl Way {
                 self.finished = true;
                 return Ok(());
             }
-            let urgent = site.sockets.capture().is_some_and(|capture| capture.next_is_urgent(from));
+            let urgent = site.sockets.next_is_urgent(from);
             let most = if urgent { 1 } else { DATA_MAX };
             let buffer = &mut site.shared.taken[..most];
             match site.sockets.receive(from, buffer)? {
@@ -78,8 +78,7 @@ impl Way {
             self.waiting.advance(sent);
         }
         if let Some(byte) = self.urgent {
-            let Some(capture) = site.sockets.capture() else { return Ok(false) };
-            if !capture.send_urgent(to, byte)? {
+            if !site.sockets.send_urgent(to, byte)? {
                 return Ok(false);
             }
             self.urgent = None;

@@ -259,8 +259,7 @@ impl Inbound {
             return Ok(false);
         }
         if let Some(byte) = self.urgent {
-            let Some(capture) = site.sockets.capture() else { return Ok(false) };
-            if !capture.send_urgent(socket, byte).map_err(broken)? {
+            if !site.sockets.send_urgent(socket, byte).map_err(broken)? {
                 return Ok(false);
             }
             site.shared.figures.bytes_given += 1;

@@ -16,7 +16,7 @@ use crate::config::GatewayConfig;
 use crate::figures::Figures;
 use crate::notice::Notice;
 use crate::satellite::Satellite;
-use bentpipe_net::socket::Sockets;
+use bentpipe_net::interception::GatewaySockets;
 use bentpipe_net::time::Instant;
 use class::Policy;
 use credit::Budget;
@@ -71,7 +71,7 @@ impl Shared {
 /// What a connection works with.
 pub(crate) struct Site<'a> {
     pub now: Instant,
-    pub sockets: &'a mut dyn Sockets,
+    pub sockets: &'a mut dyn GatewaySockets,
     pub satellite: &'a mut dyn Satellite,
     pub shared: &'a mut Shared,
 }

@@ -174,7 +174,7 @@ impl Outbound {
             if affordable < LEAST {
                 return Ok(());
             }
-            let urgent = site.sockets.capture().is_some_and(|capture| capture.next_is_urgent(socket));
+            let urgent = site.sockets.next_is_urgent(socket);
             let room = site.satellite.room(stream).saturating_sub(HEADER_MAX);
             let most = match (urgent, site.shared.is_full()) {
                 (true, _) => 1,

@@ -4,7 +4,7 @@ use crate::site::{Fate, Server};
 use crate::world::{CLIENT, FAR, NEAR, TRAFFIC_CLASS, World, noise};
 use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::{Notice, Open, Outcome};
-use bentpipe_net::capture::Refusal;
+use bentpipe_net::interception::Refusal;
 use bentpipe_net::socket::SocketError;
 
 #[test]

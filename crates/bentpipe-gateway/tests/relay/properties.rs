@@ -57,7 +57,7 @@ struct Run {
     plan: Plan,
     data: [Vec<u8>; 2],
     sockets: Option<[SocketId; 2]>,
-    request: Option<bentpipe_net::capture::RequestId>,
+    request: Option<bentpipe_net::interception::RequestId>,
     sent: [usize; 2],
     got: [Vec<u8>; 2],
     finished: [bool; 2],

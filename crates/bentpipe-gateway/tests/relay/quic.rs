@@ -2,7 +2,7 @@
 
 use crate::world::{FAR, NEAR, World, noise, text};
 use bentpipe_gateway::Notice;
-use bentpipe_net::socket::Program;
+use bentpipe_net::interception::GatewayProgram;
 
 #[test]
 fn a_pair_connects_relays_and_ends() {

@@ -1,6 +1,7 @@
 //! A site in memory: its connections have one end at the gateway and the other in the test's hands.
 
-use bentpipe_net::capture::{Bypassed, Capture, Named, Refusal, Request, RequestId};
+use bentpipe_net::held_requests::{HeldRequests, Hold};
+use bentpipe_net::interception::{Bypassed, GatewaySockets, Interception, Named, Refusal, Request, RequestId};
 use bentpipe_net::socket::{Connection, Received, ReceivedPattern, SocketError, SocketId, Sockets};
 use bentpipe_net::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -58,7 +59,9 @@ pub enum Fate {
 pub struct Site {
     pub address: SocketAddr,
     pub sockets: BTreeMap<SocketId, Tcp>,
-    pub requests: VecDeque<Request>,
+    requests: HeldRequests<()>,
+    /// Requests that the gateway has not seen yet.
+    pub unseen: usize,
     pub fates: BTreeMap<RequestId, Fate>,
     pub changed: BTreeSet<SocketId>,
     pub servers: BTreeMap<SocketAddr, Server>,
@@ -75,7 +78,6 @@ pub struct Site {
     pub incoming: VecDeque<(SocketAddr, Vec<u8>)>,
     pub outgoing: VecDeque<(SocketAddr, Vec<u8>)>,
     next_socket: u32,
-    next_request: u64,
 }
 
 impl Site {
@@ -83,7 +85,8 @@ impl Site {
         Site {
             address: address.parse().unwrap(),
             sockets: BTreeMap::new(),
-            requests: VecDeque::new(),
+            requests: HeldRequests::new(usize::MAX),
+            unseen: 0,
             fates: BTreeMap::new(),
             changed: BTreeSet::new(),
             servers: BTreeMap::new(),
@@ -97,18 +100,26 @@ impl Site {
             incoming: VecDeque::new(),
             outgoing: VecDeque::new(),
             next_socket: 0,
-            next_request: 0,
         }
     }
 
     /// A client asks for `server`.
     pub fn request(&mut self, client: &str, server: &str, traffic_class: u8) -> RequestId {
-        let id = RequestId(self.next_request);
-        self.next_request += 1;
-        let (client, server) = (client.parse().unwrap(), server.parse().unwrap());
-        self.requests.push_back(Request { id, client, server, traffic_class });
+        let ends = (client.parse().unwrap(), server.parse().unwrap());
+        assert_eq!(self.requests.hold(ends, traffic_class, (), Instant::FAR), Hold::Waits);
+        let id = RequestId(self.fates.len() as u64);
         self.fates.insert(id, Fate::Pending);
+        self.unseen += 1;
         id
+    }
+
+    /// The gateway is gone, and what it held with it.
+    pub fn forget_requests(&mut self) {
+        for (id, fate) in self.fates.iter_mut().filter(|(_, fate)| **fate == Fate::Pending) {
+            self.requests.take(*id).unwrap();
+            *fate = Fate::Refused(Refusal::Ignored);
+        }
+        self.unseen = 0;
     }
 
     /// A client connects to a proxy's port.
@@ -316,27 +327,34 @@ impl Sockets for Site {
     fn receive_echo(&mut self, _: SocketId, _: &mut [u8]) -> Result<Option<(u16, usize, Instant)>, SocketError> {
         Err(SocketError::Closed)
     }
-    fn capture(&mut self) -> Option<&mut dyn Capture> {
-        Some(self)
-    }
 }
 
-impl Capture for Site {
-    fn take_changed(&mut self, into: &mut Vec<SocketId>) {
-        into.extend(std::mem::take(&mut self.changed));
-    }
+impl Interception for Site {
     fn next_request(&mut self) -> Option<Request> {
-        self.requests.pop_front()
+        let request = self.requests.next_request();
+        self.unseen -= usize::from(request.is_some());
+        request
     }
     fn answer(&mut self, request: RequestId) -> Result<SocketId, SocketError> {
         assert_eq!(self.fates[&request], Fate::Pending);
+        self.requests.take(request).unwrap();
         let socket = self.add("10.0.0.2:40000".parse().unwrap(), self.address, 0, false);
         self.fates.insert(request, Fate::Answered(socket));
         Ok(socket)
     }
     fn refuse(&mut self, request: RequestId, how: Refusal) {
         assert_eq!(self.fates[&request], Fate::Pending);
+        self.requests.take(request).unwrap();
         self.fates.insert(request, Fate::Refused(how));
+    }
+    fn bypassed(&mut self, _: Option<IpAddr>) -> Bypassed {
+        self.past
+    }
+}
+
+impl GatewaySockets for Site {
+    fn take_changed(&mut self, into: &mut Vec<SocketId>) {
+        into.extend(std::mem::take(&mut self.changed));
     }
     fn connect_as(
         &mut self,
@@ -384,8 +402,5 @@ impl Capture for Site {
     }
     fn unacknowledged(&mut self, socket: SocketId) -> u64 {
         self.sockets[&socket].to_host.bytes.len() as u64
-    }
-    fn bypassed(&mut self, _: Option<IpAddr>) -> Bypassed {
-        self.past
     }
 }

@@ -4,7 +4,7 @@ use crate::world::{FAR, NEAR, World, noise, text};
 use bentpipe_gateway::config::Memory;
 use bentpipe_gateway::satellite::Class;
 use bentpipe_gateway::{Compression, Gateway};
-use bentpipe_net::socket::Program;
+use bentpipe_net::interception::GatewayProgram;
 use bentpipe_net::units::{BitRate, DataSize};
 
 #[test]

@@ -1,14 +1,14 @@
 //! Two sites, two gateways, a clock.
 
 use crate::pair::Pair;
-use crate::site::{Fate, Server, Site};
+use crate::site::{Server, Site};
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::satellite::{SatelliteConfig, Side};
 use bentpipe_gateway::{Gateway, GatewayConfig, Memory};
 use bentpipe_link::framing::Framing;
-use bentpipe_net::capture::{Refusal, RequestId};
+use bentpipe_net::interception::{GatewayProgram, RequestId};
 use bentpipe_net::seed::{Seed, Stream, unit};
-use bentpipe_net::socket::{Program, SocketId, fill_pattern};
+use bentpipe_net::socket::{SocketId, fill_pattern};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
 use std::collections::BTreeMap;
@@ -97,10 +97,7 @@ impl World {
         for tcp in site.sockets.values_mut().filter(|tcp| !tcp.closed) {
             tcp.aborted = true;
         }
-        for fate in site.fates.values_mut().filter(|fate| **fate == Fate::Pending) {
-            *fate = Fate::Refused(Refusal::Ignored);
-        }
-        site.requests.clear();
+        site.forget_requests();
         site.listeners.clear();
         self.restart(end);
     }
@@ -151,7 +148,7 @@ impl World {
                 let site = &mut self.sites[end];
                 let due = self.gateways[end].next_wake().is_some_and(|at| at <= self.now);
                 let news = !site.changed.is_empty()
-                    || !site.requests.is_empty()
+                    || site.unseen > 0
                     || !site.incoming.is_empty()
                     || site.listeners.values().any(|(_, queue)| !queue.is_empty());
                 if due || news || self.pair.has_events(end) {
@@ -172,7 +169,7 @@ impl World {
     pub fn step(&mut self, until: Instant) -> bool {
         self.settle();
         let arrival = self.carry();
-        let next = self.gateways.iter().filter_map(Program::next_wake).chain(arrival).min();
+        let next = self.gateways.iter().filter_map(GatewayProgram::next_wake).chain(arrival).min();
         match next.filter(|at| *at <= until) {
             Some(at) => {
                 self.now = at.max(self.now);
@@ -201,7 +198,9 @@ impl World {
     /// A client asks for a server that behaves like this.
     pub fn ask(&mut self, server: Server) -> RequestId {
         self.sites[FAR].servers.insert(SERVER.parse().unwrap(), server);
-        self.sites[NEAR].request(CLIENT, SERVER, TRAFFIC_CLASS)
+        let mut client: SocketAddr = CLIENT.parse().unwrap();
+        client.set_port(client.port() + self.sites[NEAR].fates.len() as u16);
+        self.sites[NEAR].request(&client.to_string(), SERVER, TRAFFIC_CLASS)
     }
 
     /// Moves all of `data` from a host at `from` to the host at the other site, which reads. What it got.

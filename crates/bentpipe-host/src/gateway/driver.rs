@@ -1,13 +1,17 @@
 //! Drives one gateway: a thread, inside a namespace if one is given, that polls it when its sockets change or its time has
 //! come.
 
-use super::site::{CaptureOptions, CaptureSite, token};
+use super::options::SiteOptions;
+use super::site::Site;
+use super::sockets::GatewayView;
+use super::token;
 use crate::clock::Clock;
 use crate::namespace::Namespace;
 use crate::sockets::{ProgramSockets, SocketsView};
 use bentpipe_gateway::{Figures, Gateway, Notice};
-use bentpipe_net::socket::{Program, SocketId};
-use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::interception::GatewayProgram;
+use bentpipe_net::socket::SocketId;
+use bentpipe_net::time::Duration;
 use bentpipe_net::units::BitRate;
 use rustix::event::{EventfdFlags, epoll};
 use std::io;
@@ -17,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// A running gateway, or another program that needs what a gateway's site offers.
-pub struct GatewayDriver<P: Program + 'static = Gateway> {
+pub struct GatewayDriver<P: GatewayProgram + 'static = Gateway> {
     inbox: Arc<Inbox<P>>,
     thread: Option<JoinHandle<P>>,
     done: Receiver<()>,
@@ -29,7 +33,7 @@ struct Inbox<P> {
     orders: Mutex<Option<Vec<Order<P>>>>,
 }
 
-type Work<P> = Box<dyn FnOnce(&mut P, &mut CaptureSite) + Send>;
+type Work<P> = Box<dyn FnOnce(&mut P, &mut Site) + Send>;
 
 enum Order<P> {
     /// To be done with the program between two polls; it is polled after.
@@ -37,21 +41,19 @@ enum Order<P> {
     Quit,
 }
 
-/// Data of the wake-up descriptor in epoll; sockets' numbers stay below.
-const WAKE: u64 = u64::MAX;
 /// Longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Events taken at once.
 const EVENTS_MAX: usize = 1024;
 
-impl<P: Program + 'static> GatewayDriver<P> {
+impl<P: GatewayProgram + 'static> GatewayDriver<P> {
     /// Starts the thread, in `namespace` or in the calling thread's. Returns once the program has been polled for the
-    /// first time: from then on connections are captured.
+    /// first time: from then on connections are intercepted.
     pub fn start(
         namespace: Option<&Namespace>,
         clock: Clock,
         program: P,
-        capture: CaptureOptions,
+        options: SiteOptions,
     ) -> io::Result<GatewayDriver<P>> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let inbox = Arc::new(Inbox { wake, orders: Mutex::new(Some(Vec::new())) });
@@ -67,22 +69,23 @@ impl<P: Program + 'static> GatewayDriver<P> {
                         namespace.enter()?;
                     }
                     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-                    epoll::add(&epoll, &inbox.wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
-                    let site = CaptureSite::open(capture, &epoll, clock.now())?;
-                    Ok((epoll, ProgramSockets::at_gateway(0, site)))
+                    epoll::add(&epoll, &inbox.wake, epoll::EventData::new_u64(token::WAKE), epoll::EventFlags::IN)?;
+                    let site = Site::open(options, &epoll, clock.now())?;
+                    Ok((epoll, site))
                 };
                 match open() {
                     Err(error) => {
                         let _ = opened.send(Err(error));
                         program
                     }
-                    Ok((epoll, sockets)) => {
+                    Ok((epoll, site)) => {
                         let is_done = Some(is_done);
                         let mut run = Loop {
                             inbox: Arc::clone(&inbox),
                             epoll,
                             clock,
-                            sockets,
+                            sockets: ProgramSockets::new(0),
+                            site,
                             program,
                             scratch: Vec::new(),
                             is_done,
@@ -104,10 +107,7 @@ impl<P: Program + 'static> GatewayDriver<P> {
         self.with_site(|program, _| work(program))
     }
 
-    fn with_site<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut P, &mut CaptureSite) -> T + Send + 'static,
-    ) -> Option<T> {
+    fn with_site<T: Send + 'static>(&self, work: impl FnOnce(&mut P, &mut Site) -> T + Send + 'static) -> Option<T> {
         let (answer, answered) = channel();
         self.inbox.send(Order::Do(Box::new(move |program, site| {
             let _ = answer.send(work(program, site));
@@ -169,7 +169,7 @@ impl GatewayDriver<Gateway> {
     }
 }
 
-impl<P: Program + 'static> Drop for GatewayDriver<P> {
+impl<P: GatewayProgram + 'static> Drop for GatewayDriver<P> {
     fn drop(&mut self) {
         self.inbox.send(Order::Quit);
         if let Some(thread) = self.thread.take() {
@@ -202,12 +202,13 @@ struct Loop<P> {
     epoll: OwnedFd,
     clock: Clock,
     sockets: ProgramSockets,
+    site: Site,
     program: P,
     scratch: Vec<u8>,
     is_done: Option<Sender<()>>,
 }
 
-impl<P: Program> Loop<P> {
+impl<P: GatewayProgram> Loop<P> {
     fn run(&mut self) {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut changed = false;
@@ -217,7 +218,7 @@ impl<P: Program> Loop<P> {
                 Some(any) => changed |= any,
             }
             let now = self.clock.now();
-            if self.site_wake().is_some_and(|at| at <= now) {
+            if self.site.next_wake().is_some_and(|at| at <= now) {
                 self.view().site_is_due();
                 changed = true;
             }
@@ -225,7 +226,7 @@ impl<P: Program> Loop<P> {
                 changed = false;
                 self.poll();
             }
-            let next = [self.program.next_wake(), self.site_wake()].into_iter().flatten().min();
+            let next = [self.program.next_wake(), self.site.next_wake()].into_iter().flatten().min();
             let wait = next.map_or(SLEEP_MAX, |at| at.since(self.clock.now())).min(SLEEP_MAX);
             let timeout = rustix::time::Timespec {
                 tv_sec: (wait.ns / 1_000_000_000) as i64,
@@ -235,19 +236,19 @@ impl<P: Program> Loop<P> {
             if epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)).is_err() {
                 continue; // interrupted
             }
-            let (mut caught, mut admitted, mut looked_up, mut bare) = (false, false, false, false);
+            let (mut intercepted, mut admitted, mut looked_up, mut bare) = (false, false, false, false);
             for event in &events {
                 let data = event.data.u64();
                 match data {
-                    WAKE => drop(rustix::io::read(&self.inbox.wake, &mut [0u8; 8])),
-                    token::LOG => caught = true,
+                    token::WAKE => drop(rustix::io::read(&self.inbox.wake, &mut [0u8; 8])),
+                    token::LOG => intercepted = true,
                     token::LISTENER => admitted = true,
                     token::RESOLVER => looked_up = true,
                     token::RULES => bare = true,
                     _ => {
-                        let id = SocketId(data as u32);
-                        if !self.view().lookup_goes_on(id) {
-                            self.sockets.note_change(id);
+                        let (id, mut view) = (SocketId(data as u32), self.view());
+                        if !view.lookup_goes_on(id) {
+                            view.note_change(id);
                         }
                         changed = true;
                     }
@@ -256,8 +257,8 @@ impl<P: Program> Loop<P> {
             if bare {
                 self.view().rules_are_gone();
             }
-            if caught {
-                self.view().take_caught();
+            if intercepted {
+                self.view().take_intercepted();
             }
             if admitted {
                 self.view().accept_admitted();
@@ -265,7 +266,7 @@ impl<P: Program> Loop<P> {
             if looked_up {
                 self.view().take_looked_up();
             }
-            changed |= caught || admitted || looked_up || bare;
+            changed |= intercepted || admitted || looked_up || bare;
         }
     }
 
@@ -276,10 +277,8 @@ impl<P: Program> Loop<P> {
         for order in orders.unwrap_or_default() {
             match order {
                 Order::Do(work) => {
-                    if let Some(site) = &mut self.sockets.site {
-                        work(&mut self.program, site);
-                        any = true;
-                    }
+                    work(&mut self.program, &mut self.site);
+                    any = true;
                 }
                 Order::Quit => {
                     if any {
@@ -294,8 +293,9 @@ impl<P: Program> Loop<P> {
 
     fn poll(&mut self) {
         let now = self.clock.now();
-        let Loop { program, epoll, clock, sockets, scratch, .. } = self;
-        program.poll(now, &mut SocketsView { own: sockets, epoll, clock: *clock, scratch });
+        let Loop { program, epoll, clock, sockets, site, scratch, .. } = self;
+        program
+            .poll(now, &mut GatewayView { sockets: SocketsView { own: sockets, epoll, clock: *clock, scratch }, site });
         if self.program.is_done()
             && let Some(is_done) = self.is_done.take()
         {
@@ -303,12 +303,8 @@ impl<P: Program> Loop<P> {
         }
     }
 
-    fn site_wake(&self) -> Option<Instant> {
-        self.sockets.site.as_ref().and_then(|site| site.next_wake())
-    }
-
-    fn view(&mut self) -> SocketsView<'_> {
-        let Loop { epoll, clock, sockets, scratch, .. } = self;
-        SocketsView { own: sockets, epoll, clock: *clock, scratch }
+    fn view(&mut self) -> GatewayView<'_> {
+        let Loop { epoll, clock, sockets, site, scratch, .. } = self;
+        GatewayView { sockets: SocketsView { own: sockets, epoll, clock: *clock, scratch }, site }
     }
 }

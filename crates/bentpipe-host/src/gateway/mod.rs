@@ -1,19 +1,23 @@
-//! A gateway at a site of this machine: the kernel's side of [`bentpipe_net::capture::Capture`], and the thread that drives
+//! A gateway at a site of this machine: the kernel's side of [`bentpipe_net::interception::GatewaySockets`], and the thread that drives
 //! the gateway.
 //!
-//! The way of a captured connection: a client's SYN → the firewall logs and drops it ([`firewall`]) → [`netfilter`] →
-//! [`site`] holds it and tells the program → the program answers → [`inject`] admits it to the kernel → the listener's
-//! accepted connection becomes a socket of the program ([`crate::sockets`]).
+//! The path of an intercepted connection: a client's SYN → the firewall logs and drops it ([`firewall`]) → [`netfilter`] →
+//! [`site`] holds it for the program → the program answers → [`inject`] admits it to the kernel → the listener's accepted
+//! connection becomes a socket of the program ([`sockets`]).
 
 pub mod driver;
 pub mod firewall;
 pub mod inject;
 pub mod netfilter;
-pub(crate) mod network;
+mod network;
+mod options;
+mod relay_socket;
 pub mod resolver;
 pub mod rights;
-pub(crate) mod site;
+mod site;
+mod sockets;
 pub mod syn;
+mod token;
 
 pub use driver::GatewayDriver;
-pub use site::CaptureOptions;
+pub use options::SiteOptions;

@@ -1,7 +1,7 @@
 //! What the firewall tells over netlink: the packets that a rule logs (linux/netfilter/nfnetlink_log.h), and the value of
 //! a counter (linux/netfilter/nf_tables.h).
 
-use bentpipe_net::capture::Bypassed;
+use bentpipe_net::interception::Bypassed;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

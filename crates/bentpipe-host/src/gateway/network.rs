@@ -4,10 +4,12 @@
 use super::firewall::{self, Firewall, Marks, Rules};
 use super::inject::Injector;
 use super::netfilter::{Counter, PacketLog};
+use super::options::SiteOptions;
+use super::relay_socket::{prepare_for_relay, set_transparent};
 use super::rights::Rights;
-use super::site::{CaptureOptions, Ends, token};
+use super::token;
 use crate::namespace::{read_sysctl, write_sysctl};
-use crate::sockets::prepare_for_relay;
+use bentpipe_net::held_requests::Ends;
 use rustix::event::epoll;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
@@ -29,7 +31,7 @@ pub(super) struct Network {
 const BACKLOG: i32 = 4096;
 
 impl Network {
-    pub fn open(options: &CaptureOptions, ipv6: bool) -> io::Result<Network> {
+    pub fn open(options: &SiteOptions, ipv6: bool) -> io::Result<Network> {
         if !Rights::now().network {
             let what = "this needs root, or the capabilities CAP_NET_ADMIN and CAP_NET_RAW";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
@@ -50,7 +52,7 @@ impl Network {
         Ok(network)
     }
 
-    fn rules<'a>(&self, options: &'a CaptureOptions, admitted: &'a [Ends]) -> io::Result<Rules<'a>> {
+    fn rules<'a>(&self, options: &'a SiteOptions, admitted: &'a [Ends]) -> io::Result<Rules<'a>> {
         Ok(Rules {
             capture: options.rules.as_ref(),
             closed: options.closed,
@@ -68,7 +70,7 @@ impl Network {
     }
 
     /// After somebody ended `nft`. `admitted`: whose handshakes are under way.
-    pub fn install_again(&mut self, options: &CaptureOptions, admitted: &[Ends], epoll: &OwnedFd) -> io::Result<()> {
+    pub fn install_again(&mut self, options: &SiteOptions, admitted: &[Ends], epoll: &OwnedFd) -> io::Result<()> {
         // Its routes have the same names as the next one's.
         self.firewall = None;
         let firewall = Firewall::install(&self.rules(options, admitted)?)?;
@@ -94,12 +96,6 @@ fn listener(address: IpAddr, marks: Marks) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The socket may have an address that is not this host's; the firewall knows it by its mark.
-pub(super) fn set_transparent(socket: &Socket, address: SocketAddr, marks: Marks) -> io::Result<()> {
-    socket.set_mark(marks.relayed)?;
-    if address.is_ipv4() { socket.set_ip_transparent_v4(true) } else { socket.set_ip_transparent_v6(true) }
-}
-
 fn port_of(socket: &Socket) -> io::Result<u16> {
     Ok(socket.local_addr()?.as_socket().map_or(0, |address| address.port()))
 }
@@ -120,25 +116,34 @@ fn check_filter() -> io::Result<()> {
 
 pub(super) const EARLY_DEMUX: &str = "net.ipv4.tcp_early_demux";
 
+/// Keeps the sysctl at 0 and gives it back at its end, in the namespace of the thread that drops it.
+///
 /// Before it routes a packet, the kernel looks for a connection with the packet's addresses and ports, IPv6 too, and then
 /// drops the packet instead of forwarding it (`ip_forward`: a packet that has a socket). What is left of a relayed
 /// connection for a minute (TIME-WAIT), whoever made it, would stop a client that uses its port again and passes by.
-pub(super) fn stop_early_demux() -> io::Result<Option<EarlyDemux>> {
-    match read_sysctl(EARLY_DEMUX)? {
-        before if before == "0" => Ok(None),
-        before => write_sysctl(EARLY_DEMUX, "0").map(|()| Some(EarlyDemux { before })),
-    }
+#[derive(Default)]
+pub(super) struct EarlyDemux {
+    /// Its value before; `None`: it was 0.
+    before: Option<String>,
 }
 
-/// Gives the setting back at its end.
-pub(super) struct EarlyDemux {
-    before: String,
+impl EarlyDemux {
+    /// Sets it to 0, if it is something else.
+    pub fn stop(&mut self) -> io::Result<()> {
+        let value = read_sysctl(EARLY_DEMUX)?;
+        if value != "0" {
+            write_sysctl(EARLY_DEMUX, "0")?;
+            self.before = Some(value);
+        }
+        Ok(())
+    }
 }
 
 impl Drop for EarlyDemux {
     fn drop(&mut self) {
-        // In the namespace where it was stopped: this thread's.
-        let _ = write_sysctl(EARLY_DEMUX, &self.before);
+        if let Some(before) = &self.before {
+            let _ = write_sysctl(EARLY_DEMUX, before);
+        }
     }
 }
 

@@ -103,7 +103,6 @@ fn event(notice: &Notice) -> GatewayEvent {
         Notice::NoSocket { what, port, why } => {
             GatewayEvent::NoSocket { socket: (*what).to_owned(), port: *port, why: why.to_string() }
         }
-        Notice::NoCapture => GatewayEvent::NoInterception,
         Notice::Dropped(count) => GatewayEvent::Dropped { count: *count },
     }
 }

@@ -9,7 +9,7 @@ use bentpipe_gateway::file::CaptureRules;
 use bentpipe_gateway::satellite::keys::{PairKeys, PrivateKey};
 use bentpipe_gateway::satellite::quic::Crypto;
 use bentpipe_host::emulation::Emulation;
-use bentpipe_host::gateway::{CaptureOptions, GatewayDriver};
+use bentpipe_host::gateway::{GatewayDriver, SiteOptions};
 use std::io;
 
 /// The gateways of a case, by pair: hub, terminal.
@@ -66,7 +66,7 @@ fn start_pair(
             except_from: Vec::new(),
         };
         let closed = pair.settings.fail == Fail::Closed;
-        let options = CaptureOptions { rules: Some(rules), closed, ..CaptureOptions::default() };
+        let options = SiteOptions { rules: Some(rules), closed, ..SiteOptions::default() };
         GatewayDriver::start(Some(emulation.namespace(site)), emulation.clock(), gateway, options)
             .map_err(|error| fail(side, error))
     };

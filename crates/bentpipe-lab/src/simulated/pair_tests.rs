@@ -1,6 +1,6 @@
 //! What hosts see of a gateway pair between them.
 
-use super::resident::{Pairs, Resident};
+use super::pairs::{Pairs, SimulatedNetwork};
 use super::setup;
 use crate::scenario::Scenario;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
@@ -16,7 +16,7 @@ const TEXT: &str = "title = 'x'\n[links.sat]\nkind = 'geo-two-way'\nbetween = ['
 const PORT: u16 = 7;
 
 /// A network with its pair connected, and the server's address.
-fn network(text: &str) -> (Network<Resident>, Pairs, SocketAddr) {
+fn network(text: &str) -> (SimulatedNetwork, Pairs, SocketAddr) {
     let scenario = Scenario::parse("x", text, &[]).unwrap();
     let case = &scenario.cases[0];
     let mut network = Network::new(&setup(&scenario, case)).unwrap();
@@ -27,16 +27,16 @@ fn network(text: &str) -> (Network<Resident>, Pairs, SocketAddr) {
     (network, pairs, SocketAddr::new(server.into(), PORT))
 }
 
-fn run_for(network: &mut Network<Resident>, seconds: u64) {
+fn run_for(network: &mut SimulatedNetwork, seconds: u64) {
     let until = network.now() + Duration::from_secs(seconds);
     while network.now() < until {
         network.run_until(until);
     }
 }
 
-fn start(network: &mut Network<Resident>, site: &str, app: impl App + 'static) -> ProgramId {
+fn start(network: &mut SimulatedNetwork, site: &str, app: impl App + 'static) -> ProgramId {
     let site = network.plan().site(site).unwrap();
-    network.start(site, Resident::App(Box::new(app)))
+    network.start(site, Box::new(app))
 }
 
 /// What one end of a [`Talk`] saw.
@@ -244,11 +244,11 @@ fn without_the_other_gateway_connections_pass_or_are_refused() {
         let hub = network.plan().address(network.plan().site("hub").unwrap()).unwrap();
         let spec = BulkSpec { amount: Amount::Bytes(100_000), port: PORT, ..BulkSpec::default() };
         let site = network.plan().site("hub").unwrap();
-        network.start(site, Resident::App(spec.server(1)));
+        network.start(site, spec.server(1));
         let site = network.plan().site("ship").unwrap();
-        let client = network.start(site, Resident::App(spec.client(hub.into(), 1)));
+        let client = network.start(site, spec.client(hub.into(), 1));
         run_for(&mut network, 200);
-        let report = network.program(client).and_then(|client| client.report(network.now())).unwrap();
+        let report = network.program(client).unwrap().report(network.now());
         assert_eq!(report.status == Status::Done, done, "{fail}: {:?}", report.status);
         let figures = pairs.left(&network)[0][1].figures;
         assert_eq!((figures.bypassed, figures.turned_away), if done { (1, 0) } else { (0, 1) });

@@ -3,6 +3,7 @@
 use crate::collect::tcp::{TcpPoint, tcp_flow};
 use crate::record::TcpFlowSamples;
 use bentpipe_link::direction::Sample;
+use bentpipe_net::interception::GatewayProgram;
 use bentpipe_net::socket::Program;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::Plan;
@@ -47,7 +48,7 @@ struct Followed {
 
 impl Samples {
     /// Nothing yet; the first sample is due at once.
-    pub fn new<P: Program>(network: &Network<P>) -> Samples {
+    pub fn new<P: Program, G: GatewayProgram>(network: &Network<P, G>) -> Samples {
         Samples {
             every: SAMPLE_EVERY,
             next: Instant::ZERO,
@@ -65,7 +66,7 @@ impl Samples {
     }
 
     /// Takes a sample.
-    pub fn take<P: Program>(&mut self, network: &Network<P>) {
+    pub fn take<P: Program, G: GatewayProgram>(&mut self, network: &Network<P, G>) {
         let now = network.now();
         let directions = network.links().iter().flat_map(|link| link.directions());
         for (samples, direction) in self.links.iter_mut().flatten().zip(directions) {
@@ -164,7 +165,7 @@ mod tests {
         let scenario = "title = 'x'\n[links.sat]\nkind = 'lan'\nbetween = ['a', 'b']\n";
         let scenario = crate::scenario::Scenario::parse("x", scenario, &[]).unwrap();
         let setup = super::super::setup(&scenario, &scenario.cases[0]);
-        let mut network: Network<super::super::resident::Resident> = Network::new(&setup).unwrap();
+        let mut network: super::super::pairs::SimulatedNetwork = Network::new(&setup).unwrap();
         let mut samples = Samples::new(&network);
         let end = Instant::ZERO + Duration::from_secs(3_600);
         while network.now() < end {

@@ -1,7 +1,7 @@
 //! Simulated sites and a clock that jumps.
 
 use super::SimulatedError;
-use super::resident::Resident;
+use super::pairs::SimulatedNetwork;
 use super::samples::Samples;
 use crate::collect::workloads::EndedCommand;
 use crate::schedule::{Advance, World};
@@ -9,7 +9,7 @@ use bentpipe_apps::report::{App, Report};
 use bentpipe_net::socket::Program;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::Plan;
-use bentpipe_sim::network::{Halt, Network, ProgramId};
+use bentpipe_sim::network::{Halt, ProgramId};
 use std::convert::Infallible;
 
 /// Longest time let pass at once, so that a stop is noticed.
@@ -19,13 +19,13 @@ const PROGRESS_EVERY: std::time::Duration = std::time::Duration::from_millis(250
 
 /// A simulated network under way.
 pub struct VirtualWorld {
-    pub network: Network<Resident>,
+    pub network: SimulatedNetwork,
     pub samples: Samples,
     progress_told: Option<std::time::Instant>,
 }
 
 impl VirtualWorld {
-    pub fn new(network: Network<Resident>) -> VirtualWorld {
+    pub fn new(network: SimulatedNetwork) -> VirtualWorld {
         let samples = Samples::new(&network);
         VirtualWorld { network, samples, progress_told: None }
     }
@@ -51,7 +51,7 @@ impl World for VirtualWorld {
     }
 
     fn start_app(&mut self, site: usize, app: Box<dyn App>) -> Result<ProgramId, SimulatedError> {
-        Ok(self.network.start(site, Resident::App(app)))
+        Ok(self.network.start(site, app))
     }
 
     fn has_ended(&mut self, app: &mut ProgramId) -> bool {
@@ -59,11 +59,11 @@ impl World for VirtualWorld {
     }
 
     fn report(&self, app: &ProgramId) -> Option<Report> {
-        self.network.program(*app)?.report(self.network.now())
+        Some(self.network.program(*app)?.report(self.network.now()))
     }
 
     fn stop_app(&mut self, app: ProgramId) -> Option<Report> {
-        self.network.stop(app)?.report(self.network.now())
+        Some(self.network.stop(app)?.report(self.network.now()))
     }
 
     fn start_command(&mut self, _site: usize, argv: &[String]) -> Result<Infallible, SimulatedError> {

@@ -4,8 +4,10 @@
 //! [`crate::tcp`] → news for a program, which works its [`sockets`] at once. What that sends leaves in
 //! [`Node::poll_transmit`].
 
-pub mod capture;
+mod gateway_sockets;
+mod interceptor;
 pub mod ip;
+mod socket_table;
 mod sockets;
 mod stack;
 
@@ -13,22 +15,27 @@ use crate::tcp::Connection;
 use crate::tcp::settings::Settings;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_net::datagram::Datagram;
+use bentpipe_net::interception::GatewayProgram;
 use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::socket::Program;
 use bentpipe_net::time::Instant;
-use capture::{Gateway, GatewayPlace};
+use gateway_sockets::GatewayView;
+pub use interceptor::GatewayPlace;
+use interceptor::Interceptor;
 use ip::Ip;
-use sockets::{SocketTable, View};
+use socket_table::SocketTable;
+use sockets::View;
 use stack::Stack;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::convert::Infallible;
 
-/// A site with its programs.
+/// A site with its programs: those of workloads (`P`), and at most one gateway (`G`).
 #[derive(Debug)]
-pub struct Host<P> {
+pub struct Host<P, G = Infallible> {
     stack: Stack,
-    programs: Vec<Option<Running<P>>>,
+    programs: Vec<Option<Running<P, G>>>,
     /// Programs by the time at which they want to be woken; entries may be out of date.
     wakes: BinaryHeap<Reverse<(Instant, u32)>>,
     /// Empty; its room is used again.
@@ -37,20 +44,43 @@ pub struct Host<P> {
 }
 
 #[derive(Debug)]
-struct Running<P> {
-    program: P,
+struct Running<P, G> {
+    program: Hosted<P, G>,
     table: SocketTable,
     scheduled: Instant,
     was_done: bool,
 }
 
+/// A program of a site.
+#[derive(Debug)]
+enum Hosted<P, G> {
+    Program(P),
+    Gateway(G),
+}
+
+impl<P: Program, G: GatewayProgram> Hosted<P, G> {
+    fn next_wake(&self) -> Option<Instant> {
+        match self {
+            Hosted::Program(program) => program.next_wake(),
+            Hosted::Gateway(gateway) => gateway.next_wake(),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self {
+            Hosted::Program(program) => program.is_done(),
+            Hosted::Gateway(gateway) => gateway.is_done(),
+        }
+    }
+}
+
 /// Polls of one program at one time, after which the driver goes on with other events before it polls again.
 const POLLS_MAX: u32 = 1000;
 
-impl<P: Program> Host<P> {
+impl<P: Program, G: GatewayProgram> Host<P, G> {
     /// A host without programs.
     #[must_use]
-    pub fn new(ip: Ip, settings: Settings, seed: Seed) -> Host<P> {
+    pub fn new(ip: Ip, settings: Settings, seed: Seed) -> Host<P, G> {
         Host {
             stack: Stack::new(ip, settings, seed),
             programs: Vec::new(),
@@ -61,14 +91,18 @@ impl<P: Program> Host<P> {
     }
 
     /// Starts the gateway of this site, which has no other; it is polled at once.
-    pub fn start_gateway(&mut self, now: Instant, program: P, place: GatewayPlace) -> u32 {
-        self.stack.gateway = Some(Box::new(Gateway::new(self.programs.len() as u32, place)));
+    pub fn start_gateway(&mut self, now: Instant, gateway: G, place: GatewayPlace) -> u32 {
+        self.stack.gateway = Some(Box::new(Interceptor::new(self.programs.len() as u32, place)));
         self.stack.ip.show_passing();
-        self.start(now, program)
+        self.add(now, Hosted::Gateway(gateway))
     }
 
     /// Starts a program; it is polled at once.
     pub fn start(&mut self, now: Instant, program: P) -> u32 {
+        self.add(now, Hosted::Program(program))
+    }
+
+    fn add(&mut self, now: Instant, program: Hosted<P, G>) -> u32 {
         let number = self.programs.len() as u32;
         self.programs.push(Some(Running {
             program,
@@ -84,15 +118,30 @@ impl<P: Program> Host<P> {
     /// A program that runs.
     #[must_use]
     pub fn program(&self, number: u32) -> Option<&P> {
-        self.programs.get(number as usize)?.as_ref().map(|running| &running.program)
+        match &self.programs.get(number as usize)?.as_ref()?.program {
+            Hosted::Program(program) => Some(program),
+            Hosted::Gateway(_) => None,
+        }
     }
 
-    /// Ends a program: its sockets are closed as at a process's end.
+    /// A gateway that runs.
+    #[must_use]
+    pub fn gateway(&self, number: u32) -> Option<&G> {
+        match &self.programs.get(number as usize)?.as_ref()?.program {
+            Hosted::Program(_) => None,
+            Hosted::Gateway(gateway) => Some(gateway),
+        }
+    }
+
+    /// Ends a program: its sockets are closed as at a process's end. `None`: there was none, or it was the gateway.
     pub fn stop(&mut self, now: Instant, number: u32) -> Option<P> {
         let mut running = self.programs.get_mut(number as usize)?.take()?;
         View { now, program: number, table: &mut running.table, stack: &mut self.stack }.close_all();
         self.work(now);
-        Some(running.program)
+        match running.program {
+            Hosted::Program(program) => Some(program),
+            Hosted::Gateway(_) => None,
+        }
     }
 
     /// Evens out with `shared` the boxes of datagrams that are kept for others.
@@ -126,7 +175,10 @@ impl<P: Program> Host<P> {
         let mut wake = None;
         for _ in 0..POLLS_MAX {
             let mut view = View { now, program: number, table: &mut running.table, stack: &mut self.stack };
-            running.program.poll(now, &mut view);
+            match &mut running.program {
+                Hosted::Program(program) => program.poll(now, &mut view),
+                Hosted::Gateway(gateway) => gateway.poll(now, &mut GatewayView { view }),
+            }
             let stack = &mut self.stack;
             running.table.take_touched(|connection| {
                 stack.with(now, connection, |connection, output| connection.flush(output));
@@ -175,7 +227,7 @@ impl<P: Program> Host<P> {
     }
 }
 
-impl<P: Program> Node<DatagramPacket> for Host<P> {
+impl<P: Program, G: GatewayProgram> Node<DatagramPacket> for Host<P, G> {
     #[inline]
     fn receive(&mut self, now: Instant, port: Port, packet: DatagramPacket) {
         if let Some(up) = self.stack.ip.receive(now, port.0, packet) {

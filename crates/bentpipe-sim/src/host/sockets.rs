@@ -1,32 +1,15 @@
 //! What a program sees of its simulated host.
 
+use super::socket_table::{Socket, SocketTable};
 use super::stack::{Listener, Stack};
 use crate::tcp::Output;
-use bentpipe_net::capture::Capture;
 use bentpipe_net::datagram::{Body, Payload};
 use bentpipe_net::socket::{Connection as Progress, Received, ReceivedPattern, SocketError, SocketId, Sockets};
 use bentpipe_net::time::Instant;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-/// The sockets of one program, by their numbers.
-#[derive(Debug, Default)]
-pub struct SocketTable {
-    sockets: Vec<Option<Socket>>,
-    /// Connections that were worked on since the last flush.
-    touched: Vec<usize>,
-}
-
-/// What a socket stands for: a connection's number, a port, an identifier.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Socket {
-    Tcp(usize),
-    Listener(u16),
-    Datagram(u16),
-    Echo(u16),
-}
-
-/// The view itself.
+/// The sockets of one program during one poll.
 pub struct View<'a> {
     pub now: Instant,
     pub program: u32,
@@ -34,65 +17,11 @@ pub struct View<'a> {
     pub stack: &'a mut Stack,
 }
 
-impl SocketTable {
-    fn add(&mut self, socket: Socket) -> SocketId {
-        self.sockets.push(Some(socket));
-        SocketId(self.sockets.len() as u32 - 1)
-    }
-
-    #[inline]
-    fn get(&self, socket: SocketId) -> Result<Socket, SocketError> {
-        self.sockets.get(socket.0 as usize).copied().flatten().ok_or(SocketError::Closed)
-    }
-
-    #[inline]
-    fn tcp(&self, socket: SocketId) -> Result<usize, SocketError> {
-        match self.get(socket)? {
-            Socket::Tcp(number) => Ok(number),
-            _ => Err(SocketError::Closed),
-        }
-    }
-
-    /// Connections that were worked on since the last call.
-    #[inline]
-    pub fn take_touched(&mut self, each: impl FnMut(usize)) {
-        self.touched.iter().copied().for_each(each);
-        self.touched.clear();
-    }
-
-    #[inline]
-    fn touch(&mut self, number: usize) {
-        if self.touched.last() != Some(&number) && !self.touched.contains(&number) {
-            self.touched.push(number);
-        }
-    }
-}
-
 impl View<'_> {
     /// Closes every socket, as the end of a process does.
     pub fn close_all(&mut self) {
-        for number in 0..self.table.sockets.len() {
+        for number in 0..self.table.len() {
             self.close(SocketId(number as u32));
-        }
-    }
-
-    /// A number for a socket; the gateway is told of what it stands for.
-    pub(super) fn add(&mut self, socket: Socket) -> SocketId {
-        let id = self.table.add(socket);
-        if self.is_gateway()
-            && let Some(gateway) = &mut self.stack.gateway
-        {
-            gateway.sockets.insert(socket, id);
-        }
-        id
-    }
-
-    fn remove(&mut self, id: SocketId, socket: Socket) {
-        self.table.sockets[id.0 as usize] = None;
-        if self.is_gateway()
-            && let Some(gateway) = &mut self.stack.gateway
-        {
-            gateway.sockets.remove(&socket);
         }
     }
 
@@ -126,7 +55,7 @@ pub(super) fn v4(address: SocketAddr) -> Result<SocketAddrV4, SocketError> {
 impl Sockets for View<'_> {
     fn connect(&mut self, to: SocketAddr) -> Result<SocketId, SocketError> {
         let number = self.stack.connect(self.now, self.program, v4(to)?)?;
-        Ok(self.add(Socket::Tcp(number)))
+        Ok(self.table.add(Socket::Tcp(number)))
     }
 
     fn connection(&mut self, socket: SocketId) -> Result<Progress, SocketError> {
@@ -142,7 +71,7 @@ impl Sockets for View<'_> {
             return Err(SocketError::AddressInUse);
         }
         self.stack.listeners.insert(port, Listener { owner: self.program, ready: VecDeque::new() });
-        Ok(self.add(Socket::Listener(port)))
+        Ok(self.table.add(Socket::Listener(port)))
     }
 
     fn accept(&mut self, listener: SocketId) -> Result<Option<SocketId>, SocketError> {
@@ -152,7 +81,7 @@ impl Sockets for View<'_> {
             if let Some(slot) = self.stack.connections[number].as_mut()
                 && slot.owner == Some(self.program)
             {
-                return Ok(Some(self.add(Socket::Tcp(number))));
+                return Ok(Some(self.table.add(Socket::Tcp(number))));
             }
         }
         Ok(None)
@@ -235,7 +164,7 @@ impl Sockets for View<'_> {
 
     fn close(&mut self, socket: SocketId) {
         let Ok(kind) = self.table.get(socket) else { return };
-        self.remove(socket, kind);
+        self.table.remove(socket);
         match kind {
             Socket::Tcp(number) => {
                 self.stack.with(self.now, number, |connection, output| {
@@ -261,13 +190,13 @@ impl Sockets for View<'_> {
 
     fn abort(&mut self, socket: SocketId) {
         let Ok(number) = self.table.tcp(socket) else { return self.close(socket) };
-        self.remove(socket, Socket::Tcp(number));
+        self.table.remove(socket);
         self.stack.with(self.now, number, |connection, output| connection.abort(output));
     }
 
     fn open_datagram(&mut self, port: u16) -> Result<SocketId, SocketError> {
         let port = self.stack.open_datagram(self.program, port)?;
-        Ok(self.add(Socket::Datagram(port)))
+        Ok(self.table.add(Socket::Datagram(port)))
     }
 
     fn send_to(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<bool, SocketError> {
@@ -287,7 +216,7 @@ impl Sockets for View<'_> {
 
     fn open_echo(&mut self) -> Result<SocketId, SocketError> {
         let identifier = self.stack.open_echo(self.program);
-        Ok(self.add(Socket::Echo(identifier)))
+        Ok(self.table.add(Socket::Echo(identifier)))
     }
 
     fn send_echo(&mut self, socket: SocketId, to: IpAddr, sequence: u16, data: &[u8]) -> Result<bool, SocketError> {
@@ -308,9 +237,5 @@ impl Sockets for View<'_> {
             into[..count].copy_from_slice(&data[..count]);
             (sequence, data.len(), at)
         }))
-    }
-
-    fn capture(&mut self) -> Option<&mut dyn Capture> {
-        if self.is_gateway() { Some(self) } else { None }
     }
 }

@@ -1,8 +1,10 @@
 //! A site's transport: TCP connections and listeners, datagram sockets, echo.
 
-use super::capture::Gateway;
+mod passing;
+
+use super::interceptor::Interceptor;
 use super::ip::{Ip, Up};
-use super::sockets::Socket;
+use super::socket_table::Socket;
 use crate::tcp::clock::TimerClock;
 use crate::tcp::outbox::Outbox;
 use crate::tcp::settings::Settings;
@@ -45,8 +47,8 @@ pub struct Stack {
     pub(super) news: Vec<u32>,
     /// Connections that are over, for the record.
     pub(super) ended: Vec<Connection>,
-    /// What the site's gateway sees besides, if there is one.
-    pub(super) gateway: Option<Box<Gateway>>,
+    /// What intercepts connections for the site's gateway, if there is one.
+    pub(super) gateway: Option<Box<Interceptor>>,
 }
 
 /// A connection and whose it is.

@@ -8,7 +8,7 @@ use crate::relay::class::Meter;
 use crate::relay::frame::{Opening, Reply, code};
 use crate::relay::inbound::Fault;
 use crate::relay::outbound::Outbound;
-use bentpipe_net::capture::Named;
+use bentpipe_net::interception::Named;
 use bentpipe_net::socket::{Connection as Handshake, SocketError, SocketId};
 use std::net::{IpAddr, SocketAddr};
 
@@ -99,9 +99,9 @@ impl Connection {
 
 /// Starts the connection that the other gateway asks for, in the client's name where that is possible.
 pub(super) fn start(site: &mut Site<'_>, opening: &Opening) -> Result<SocketId, SocketError> {
-    let capture = site.sockets.capture().ok_or(SocketError::Unreachable)?;
+    let sockets = &mut *site.sockets;
     match &opening.server {
-        Server::Name(name, port) => capture.connect_to_name(Named {
+        Server::Name(name, port) => sockets.connect_to_name(Named {
             name,
             port: *port,
             traffic_class: opening.traffic_class,
@@ -109,16 +109,16 @@ pub(super) fn start(site: &mut Site<'_>, opening: &Opening) -> Result<SocketId, 
             may_connect: if site.shared.config.loopback { is_server } else { is_foreign_server },
         }),
         Server::Address(to) => match opening.client.filter(|client| client.is_ipv4() == to.is_ipv4()) {
-            Some(client) if capture.keeps_addresses() => {
-                match capture.connect_as(Some(client), *to, opening.traffic_class) {
+            Some(client) if sockets.keeps_addresses() => {
+                match sockets.connect_as(Some(client), *to, opening.traffic_class) {
                     // The client's port is still in use here by an earlier connection of the same client.
                     Err(SocketError::AddressInUse | SocketError::Denied) => {
-                        capture.connect_as(None, *to, opening.traffic_class)
+                        sockets.connect_as(None, *to, opening.traffic_class)
                     }
                     other => other,
                 }
             }
-            _ => capture.connect_as(None, *to, opening.traffic_class),
+            _ => sockets.connect_as(None, *to, opening.traffic_class),
         },
     }
 }

@@ -15,7 +15,7 @@ use crate::asked::{Asked, Protocol};
 use crate::config::Fail;
 use crate::notice::{Notice, Outcome, Server};
 use crate::satellite::StreamId;
-use bentpipe_net::capture::{Refusal, Request, RequestId};
+use bentpipe_net::interception::{Refusal, Request, RequestId};
 use bentpipe_net::socket::{Received, SocketId};
 use bentpipe_net::time::{Duration, Instant};
 use std::net::SocketAddr;
@@ -314,9 +314,7 @@ impl Connection {
                         Refusal::Refused
                     }
                 };
-                if let Some(capture) = site.sockets.capture() {
-                    capture.refuse(request, how);
-                }
+                site.sockets.refuse(request, how);
                 self.leave(site);
             }
             Origin::Asked(protocol) => match site.shared.config.fail {
@@ -501,7 +499,7 @@ impl Connection {
     /// Lets go of the socket once its peer has everything.
     fn close(&mut self, site: &mut Site<'_>, look: Duration) -> Next {
         let Some(socket) = self.socket else { return Next::Gone };
-        let unacknowledged = site.sockets.capture().map_or(0, |capture| capture.unacknowledged(socket));
+        let unacknowledged = site.sockets.unacknowledged(socket);
         if unacknowledged == 0 || site.sockets.connection(socket).is_err() {
             site.sockets.close(socket);
             return Next::Gone;
@@ -549,7 +547,7 @@ impl Connection {
             self.deadline = Some(self.lingers_until);
             return Next::Wait;
         }
-        let unacknowledged = site.sockets.capture().map_or(0, |capture| capture.unacknowledged(socket));
+        let unacknowledged = site.sockets.unacknowledged(socket);
         if unacknowledged == 0 || site.now >= self.lingers_until {
             site.sockets.abort(socket);
             return Next::Gone;

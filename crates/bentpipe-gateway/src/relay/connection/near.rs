@@ -10,7 +10,7 @@ use crate::relay::frame::{Opening, Reply, code};
 use crate::relay::inbound::{Fault, Halt};
 use crate::relay::outbound::Outbound;
 use crate::satellite::Class;
-use bentpipe_net::capture::Refusal;
+use bentpipe_net::interception::Refusal;
 use bentpipe_net::socket::{Connection as Handshake, Received};
 
 impl Connection {
@@ -174,12 +174,12 @@ impl Connection {
         self.deadline = None;
         self.first = Vec::new();
         match self.origin {
-            Origin::Caught(request) => match site.sockets.capture().map(|capture| capture.answer(request)) {
-                Some(Ok(socket)) => {
+            Origin::Caught(request) => match site.sockets.answer(request) {
+                Ok(socket) => {
                     self.socket = Some(socket);
                     self.set_stage(site, Stage::Accepting)
                 }
-                _ => self.abandoned(site),
+                Err(_) => self.abandoned(site),
             },
             Origin::Asked(protocol) => {
                 let mut reply = Vec::new();
@@ -215,9 +215,7 @@ impl Connection {
                     // As the server itself: silent. A client that is refused for lack of room asks again.
                     Outcome::TimedOut | Outcome::Busy | Outcome::Open => Refusal::Ignored,
                 };
-                if let Some(capture) = site.sockets.capture() {
-                    capture.refuse(request, how);
-                }
+                site.sockets.refuse(request, how);
                 self.leave(site);
             }
             (Origin::Asked(protocol), true) => self.tell_outcome(site, protocol, outcome),

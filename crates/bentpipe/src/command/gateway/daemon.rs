@@ -12,7 +12,7 @@ use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::{Fail, Figures, Gateway, GatewayFile, Notice};
 use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::{self, Rights};
-use bentpipe_host::gateway::{CaptureOptions, GatewayDriver};
+use bentpipe_host::gateway::{GatewayDriver, SiteOptions};
 use bentpipe_host::namespace::raise_descriptor_limit;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
@@ -147,14 +147,13 @@ fn read(path: &Path, role: Role) -> Result<GatewayFile, BadInput> {
     Ok(file)
 }
 
-fn capture_options(file: &GatewayFile) -> CaptureOptions {
-    CaptureOptions {
+fn capture_options(file: &GatewayFile) -> SiteOptions {
+    SiteOptions {
         rules: file.capture.clone(),
         closed: file.gateway.fail == Fail::Closed,
         pair: Some(file.listen),
-        listeners: [file.socks, file.connect].into_iter().flatten().collect(),
         held_max: file.gateway.pending.saturating_mul(2),
-        ..CaptureOptions::default()
+        ..SiteOptions::default()
     }
 }
 
@@ -169,7 +168,7 @@ fn level(notice: &Notice) -> Level {
     match notice {
         Notice::Connected | Notice::Heard | Notice::Released | Notice::Relaying => Level::INFO,
         Notice::NotOpened { .. } | Notice::Lost { why: Loss::Closed, connections: 0 } => Level::INFO,
-        Notice::NoSocket { .. } | Notice::NoCapture => Level::ERROR,
+        Notice::NoSocket { .. } => Level::ERROR,
         _ => Level::WARN,
     }
 }

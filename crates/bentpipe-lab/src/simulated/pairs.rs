@@ -1,0 +1,40 @@
+//! The gateways of a virtual run.
+
+use crate::collect::gateways::LeftGateway;
+use crate::pair::{self, Standing};
+use crate::scenario::Case;
+use crate::scenario::gateway::Pair;
+use bentpipe_apps::report::App;
+use bentpipe_gateway::satellite::quic::{Crypto, SetupError};
+use bentpipe_sim::network::{Network, ProgramId};
+
+/// A simulated network: programs of workloads and services, and gateways.
+pub type SimulatedNetwork = Network<Box<dyn App>, Standing>;
+
+/// The gateways of a simulated network, by pair: hub, terminal.
+pub struct Pairs {
+    gateways: Vec<[ProgramId; 2]>,
+}
+
+impl Pairs {
+    /// Starts every pair of a case: the hubs' sides first, which wait.
+    pub fn start(case: &Case, seed: u64, network: &mut SimulatedNetwork) -> Result<Pairs, SetupError> {
+        let mut start = |pair: &Pair| {
+            let (_, shared) = pair::seeds(case, pair, seed);
+            let mut start = |side| {
+                let gateway = Standing::new(case, pair, side, Crypto::Model(shared), seed, network.plan())?;
+                let site = pair::site(pair, side, network.plan());
+                let started = network.start_gateway(site, pair.link, gateway);
+                Ok(started.unwrap_or_else(|error| unreachable!("a pair's sites are at its link: {error}")))
+            };
+            Ok([start(0)?, start(1)?])
+        };
+        Ok(Pairs { gateways: case.pairs.iter().map(&mut start).collect::<Result<_, _>>()? })
+    }
+
+    /// What each gateway has done by now.
+    pub fn left(&self, network: &SimulatedNetwork) -> Vec<[LeftGateway; 2]> {
+        let left = |id: ProgramId| network.gateway(id).map(Standing::left).unwrap_or_default();
+        self.gateways.iter().map(|pair| pair.map(left)).collect()
+    }
+}
