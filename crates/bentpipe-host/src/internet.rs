@@ -7,10 +7,11 @@
 //!
 //! What crosses the link over TCP does not take this way: passt's own TCP (passt(1), LIMITATIONS) sends whatever the
 //! receiver's window allows, repeats all of it for one loss, and on a 2 Mbit/s geostationary link delivered a fifth of
-//! the rate. The hub's kernel faces the link instead: see `internet_tcp.rs`.
+//! the rate. The hub's kernel faces the link instead: see `internet/tcp.rs`.
+
+mod tcp;
 
 use crate::emulation::Emulation;
-use crate::internet_tcp::{self, Captured, TcpExit};
 use crate::namespace::{NamespaceError, write_sysctl};
 use crate::netlink::{MAIN_TABLE, Netlink, Route, Rule};
 use crate::sites::interface_mtu;
@@ -25,6 +26,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Child, ChildStdout, Command};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tcp::{Captured, TcpExit};
 
 /// What the sites may reach besides the Internet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -128,7 +130,7 @@ pub fn start(
     let captured: Vec<Captured> = ways.iter().map(|way| way.captured(emulation)).collect();
     let resolver = first_resolver(&machine_resolver_text());
     let translate = move |asked| machine_address(asked, options, resolver);
-    let tcp = internet_tcp::start(emulation, hub, &captured, translate)?;
+    let tcp = tcp::start(emulation, hub, &captured, translate)?;
     internet.tcp = Some(tcp);
     emulation.namespace(hub).run(|| route_hub(emulation, hub, hub_address, &ways, options))?;
     for way in &ways {

@@ -5,7 +5,6 @@ pub mod driver;
 pub mod emulation;
 pub mod gateway;
 pub mod internet;
-mod internet_tcp;
 pub mod lateness;
 pub mod namespace;
 pub mod netlink;

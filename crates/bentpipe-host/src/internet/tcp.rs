@@ -4,8 +4,8 @@
 //! A firewall rule of the hub (`tproxy`) hands every connection of a terminal to one listening socket, which keeps the
 //! address that was asked for. The kernel answers before the far side has: a refusal arrives as a reset after the opening.
 
+use super::InternetError;
 use crate::emulation::Emulation;
-use crate::internet::InternetError;
 use crate::sockets::bytes_unacknowledged;
 use crate::spawn::{CommandSpec, Output};
 use bentpipe_net::topology::{SEGMENT_PREFIX, network};
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// The listening socket and the connections behind it.
 #[derive(Debug)]
-pub(crate) struct TcpExit {
+pub(super) struct TcpExit {
     listener: TcpListener,
     connections: Arc<Connections>,
     thread: Option<JoinHandle<()>>,
@@ -34,14 +34,14 @@ const PROGRESS_LIMIT: Duration = Duration::from_secs(60);
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A terminal whose connections are taken.
-pub(crate) struct Captured {
+pub(super) struct Captured {
     pub address: Ipv4Addr,
     /// Its largest packet on the link.
     pub mtu: u64,
 }
 
 /// Starts to take the terminals' connections at the hub. `translate` says where each is continued; `None`: it is refused.
-pub(crate) fn start(
+pub(super) fn start(
     emulation: &Emulation,
     hub: usize,
     terminals: &[Captured],
