@@ -27,7 +27,7 @@ fn main() {
     let megabytes = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(400_usize);
     for (streams, loss) in [(1, 0.0), (1, 0.01), (32, 0.0), (32, 0.01)] {
         let mut world = World::quic(1, loss, |config| {
-            config.compression = Compression::Off;
+            config.settings.compression = Compression::Off;
             config.satellite.loss = loss;
             config.satellite.rate = Some(BitRate::from_bps(250_000_000));
         });

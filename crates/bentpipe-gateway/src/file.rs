@@ -14,13 +14,15 @@
 //! except_ports = ["22"]
 //! ```
 
-use crate::config::{Compression, Fail, GatewayConfig, Interactive, Open};
+use crate::config::GatewayConfig;
+use crate::front_end::{FrontEndSettings, Registry};
 use crate::satellite::{SatelliteConfig, Side};
+use crate::settings::{Settings, differing};
 use bentpipe_link::catalogue;
 use bentpipe_link::config::LinkConfig;
-use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
+use bentpipe_net::problem::{KeyProblem, Problem, syntax_problem};
 use bentpipe_net::time::Duration;
-use bentpipe_net::units::{BitRate, DataSize};
+use bentpipe_net::units::BitRate;
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -39,8 +41,8 @@ pub enum Role {
     Terminal,
 }
 
-/// What a daemon's file says, complete and checked.
-#[derive(Clone, Debug)]
+/// A daemon's file, complete and checked.
+#[derive(Clone, PartialEq, Debug)]
 pub struct GatewayFile {
     /// UDP address that the satellite side is bound to.
     pub listen: SocketAddr,
@@ -52,12 +54,8 @@ pub struct GatewayFile {
     pub gateway: GatewayConfig,
     /// The rate of the direction in which this side receives, as the link says it: what credit and windows are sized for.
     pub incoming: Option<BitRate>,
-    /// What is captured; `None`: nothing, the gateway is only asked.
+    /// What is intercepted; `None`: nothing, the gateway is an explicit proxy only.
     pub capture: Option<CaptureRules>,
-    /// Where the SOCKS5 listener is bound, if there is one.
-    pub socks: Option<SocketAddr>,
-    /// Where the HTTP CONNECT listener is bound, if there is one.
-    pub connect: Option<SocketAddr>,
     /// Where metrics are served, if they are.
     pub metrics: Option<SocketAddr>,
     /// The user to become once everything that needs rights is open.
@@ -67,14 +65,52 @@ pub struct GatewayFile {
 }
 
 impl GatewayFile {
-    /// Takes from `new` what takes effect without a new start: the link's rates and the time for draining. Whether more than
-    /// that has changed.
-    pub fn reload(&mut self, new: &GatewayFile) -> bool {
-        self.gateway.satellite.rate = new.gateway.satellite.rate;
+    /// Takes from `new` what takes effect without a new start: the link's rates and the time for draining. Names of the keys
+    /// that have changed and need one.
+    pub fn reload(&mut self, new: &GatewayFile) -> Vec<&'static str> {
+        let old = &mut self.gateway;
+        (old.satellite.rate, old.settings.rate) = (new.gateway.satellite.rate, new.gateway.settings.rate);
         self.incoming = new.incoming;
         self.drain = new.drain;
-        // Every field prints itself.
-        format!("{self:?}") != format!("{new:?}")
+        let file = differing!(
+            &*self,
+            new,
+            GatewayFile { listen, key, peer_key, gateway, incoming, capture, metrics, user, drain }
+        );
+        let mut names: Vec<&'static str> = file.into_iter().filter(|name| *name != "gateway").collect();
+        let (old, new) = (&self.gateway, &new.gateway);
+        let gateway = differing!(old, new, GatewayConfig { satellite, local_port, front_ends, settings });
+        for name in gateway {
+            match name {
+                // The port is that of `listen`.
+                "local_port" => {}
+                "settings" => names.extend(old.settings.differing(&new.settings)),
+                "front_ends" => {
+                    let only = |one: &GatewayConfig, other: &GatewayConfig| -> Vec<&'static str> {
+                        let differs = |front_end: &&FrontEndSettings| !other.front_ends.contains(front_end);
+                        one.front_ends.iter().filter(differs).map(|front_end| front_end.key).collect()
+                    };
+                    names.extend(only(old, new));
+                    names.extend(only(new, old));
+                }
+                // What a setting sets there is named by the setting.
+                _ => {
+                    if old.satellite.side != new.satellite.side {
+                        names.push("hub");
+                    }
+                    let mut link = new.satellite.clone();
+                    let own = &old.satellite;
+                    (link.side, link.hold, link.connections, link.memory) =
+                        (own.side, own.hold, own.connections, own.memory);
+                    if *own != link {
+                        names.push("link");
+                    }
+                }
+            }
+        }
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 }
 
@@ -107,7 +143,7 @@ pub struct Network {
     pub prefix: u8,
 }
 
-/// What a file may hold.
+/// The keys that only a daemon's file has.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileText {
@@ -116,72 +152,10 @@ struct FileText {
     key: PathBuf,
     peer_key: String,
     link: Table,
-    rate: Option<String>,
-    #[serde(default)]
-    open: OpenText,
-    #[serde(default)]
-    fail: FailText,
-    #[serde(default)]
-    compression: CompressionText,
-    hold: Option<Duration>,
-    grace: Option<Duration>,
-    answer: Option<Duration>,
-    pending: Option<usize>,
-    connections: Option<usize>,
-    loopback: Option<bool>,
     drain: Option<Duration>,
     user: Option<String>,
     metrics: Option<String>,
-    socks: Option<String>,
-    connect: Option<String>,
-    #[serde(default)]
-    memory: MemoryText,
-    #[serde(default)]
-    interactive: InteractiveText,
     capture: Option<CaptureText>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum OpenText {
-    #[default]
-    Answered,
-    Early,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum FailText {
-    #[default]
-    Open,
-    Closed,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum CompressionText {
-    #[default]
-    Auto,
-    Off,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MemoryText {
-    total: Option<DataSize>,
-    compression: Option<DataSize>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct InteractiveText {
-    bytes: Option<DataSize>,
-    period: Option<Duration>,
-    idle: Option<Duration>,
-    ports: Option<Vec<u16>>,
-    bulk_ports: Option<Vec<u16>>,
-    dscp: Option<Vec<u8>>,
-    bulk_dscp: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -199,13 +173,25 @@ struct CaptureText {
 impl GatewayFile {
     /// Reads a daemon's file; `source_name` is how messages call it.
     pub fn parse(role: Role, source_name: &str, text: &str) -> Result<GatewayFile, Problem> {
+        GatewayFile::parse_with(role, source_name, text, &Registry::standard())
+    }
+
+    /// The same with these front ends.
+    pub fn parse_with(role: Role, source_name: &str, text: &str, registry: &Registry) -> Result<GatewayFile, Problem> {
         let table: Table = toml::from_str(text).map_err(|error| syntax_problem(source_name, text, &error))?;
-        read::<FileText>(table).and_then(|file| file.resolve(role)).map_err(|problem| problem.within(source_name, text))
+        let file = Settings::read_with::<FileText>(table, registry);
+        file.and_then(|(settings, front_ends, own)| own.resolve(role, settings, front_ends))
+            .map_err(|problem| problem.within(source_name, text))
     }
 }
 
 impl FileText {
-    fn resolve(self, role: Role) -> Result<GatewayFile, KeyProblem> {
+    fn resolve(
+        self,
+        role: Role,
+        settings: Settings,
+        front_ends: Vec<FrontEndSettings>,
+    ) -> Result<GatewayFile, KeyProblem> {
         let side = match (role, &self.hub) {
             (Role::Hub, None) => Side::Hub,
             (Role::Hub, Some(_)) => {
@@ -248,65 +234,19 @@ impl FileText {
             ));
         }
         let link = link(self.link).map_err(|problem| problem.under("link"))?;
-        let mut satellite = SatelliteConfig::of_link(&link, side);
+        let satellite = SatelliteConfig::of_link(&link, side);
         let other = if role == Role::Hub { Side::Terminal(listen) } else { Side::Hub };
         let incoming = SatelliteConfig::of_link(&link, other).rate;
-        match self.rate.as_deref() {
-            None => {}
-            Some("measured") => satellite.rate = None,
-            Some(rate) => {
-                let fail = || {
-                    let what =
-                        format!("{rate:?} is not a rate; allowed: \"measured\", or a rate such as \"9.5 Mbit/s\"");
-                    KeyProblem::new("rate", what)
-                };
-                satellite.rate = Some(rate.parse::<BitRate>().ok().filter(|rate| rate.bps > 0).ok_or_else(fail)?);
-            }
-        }
-        if let Some(hold) = self.hold {
-            satellite.hold = not_zero("hold", hold)?;
-        }
-        let mut gateway = GatewayConfig::new(satellite);
-        gateway.local_port = listen.port();
-        gateway.open = match self.open {
-            OpenText::Answered => Open::Answered,
-            OpenText::Early => Open::Early,
-        };
-        gateway.fail = match self.fail {
-            FailText::Open => Fail::Open,
-            FailText::Closed => Fail::Closed,
-        };
-        gateway.compression = match self.compression {
-            CompressionText::Auto => Compression::Auto,
-            CompressionText::Off => Compression::Off,
-        };
-        gateway.grace = self.grace.unwrap_or(gateway.grace);
-        gateway.answer = self.answer.map_or(Ok(gateway.answer), |answer| not_zero("answer", answer))?;
-        gateway.pending = self.pending.map_or(Ok(gateway.pending), |count| at_least_one("pending", count))?;
-        gateway.connections =
-            self.connections.map_or(Ok(gateway.connections), |count| at_least_one("connections", count))?;
-        gateway.loopback = self.loopback.unwrap_or(gateway.loopback);
-        gateway.memory.total = self.memory.total.unwrap_or(gateway.memory.total);
-        gateway.memory.compression = self.memory.compression.unwrap_or(gateway.memory.compression);
-        (gateway.satellite.connections, gateway.satellite.memory) = (gateway.connections, gateway.memory.total);
-        gateway.interactive = self.interactive.resolve().map_err(|problem| problem.under("interactive"))?;
-        let proxy = |key: &str, text: &Option<String>| {
-            text.as_deref().map(|text| address(key, text, &["127.0.0.1:1080", "[::1]:1080"])).transpose()
-        };
-        let (socks, connect) = (proxy("socks", &self.socks)?, proxy("connect", &self.connect)?);
-        let metrics = proxy("metrics", &self.metrics)?;
-        for (key, found) in [("socks", socks), ("connect", connect), ("metrics", metrics)] {
-            if found.is_some_and(|address| address.port() == 0) {
-                return Err(KeyProblem::new(key, "port 0 is no port to listen on; allowed: 1 to 65535"));
-            }
-        }
-        gateway.socks_port = socks.map(|address| address.port());
-        gateway.connect_port = connect.map(|address| address.port());
-        if gateway.socks_port.is_some() && gateway.socks_port == gateway.connect_port {
-            return Err(KeyProblem::new("connect", "has the port of socks; allowed: another one"));
+        let gateway = GatewayConfig::with_settings(satellite, settings);
+        let gateway = GatewayConfig { local_port: listen.port(), front_ends, ..gateway };
+        let metrics = self.metrics.as_deref();
+        let metrics = metrics.map(|text| address("metrics", text, &["127.0.0.1:9464", "[::1]:9464"])).transpose()?;
+        if metrics.is_some_and(|address| address.port() == 0) {
+            return Err(KeyProblem::new("metrics", "port 0 is no port to listen on; allowed: 1 to 65535"));
         }
         let capture = self.capture.map(CaptureText::resolve).transpose().map_err(|problem| problem.under("capture"))?;
-        if role == Role::Terminal && capture.is_none() && socks.is_none() && connect.is_none() {
+        let listens = gateway.front_ends.iter().any(|front_end| front_end.address.is_some());
+        if role == Role::Terminal && capture.is_none() && !listens {
             let what = "missing: nothing would be relayed; allowed: [capture], or socks or connect with an address";
             return Err(KeyProblem::new("capture", what));
         }
@@ -317,33 +257,9 @@ impl FileText {
             gateway,
             incoming,
             capture,
-            socks,
-            connect,
             metrics,
             user: self.user,
             drain: self.drain.unwrap_or(Duration::from_secs(30)),
-        })
-    }
-}
-
-impl InteractiveText {
-    fn resolve(self) -> Result<Interactive, KeyProblem> {
-        let default = Interactive::default();
-        let dscp = |key: &str, given: Option<Vec<u8>>, default: Vec<u8>| match given {
-            Some(values) => match values.iter().find(|value| **value > 63) {
-                Some(value) => Err(KeyProblem::new(key, format!("{value} is no DSCP; allowed: 0 to 63 (RFC 2474)"))),
-                None => Ok(values),
-            },
-            None => Ok(default),
-        };
-        Ok(Interactive {
-            bytes: self.bytes,
-            period: self.period.map_or(Ok(default.period), |period| not_zero("period", period))?,
-            idle: self.idle.unwrap_or(default.idle),
-            ports: self.ports.unwrap_or(default.ports),
-            bulk_ports: self.bulk_ports.unwrap_or(default.bulk_ports),
-            dscp: dscp("dscp", self.dscp, default.dscp)?,
-            bulk_dscp: dscp("bulk_dscp", self.bulk_dscp, default.bulk_dscp)?,
         })
     }
 }
@@ -442,14 +358,6 @@ fn address(key: &str, text: &str, examples: &[&str]) -> Result<SocketAddr, KeyPr
     })
 }
 
-fn not_zero(key: &str, time: Duration) -> Result<Duration, KeyProblem> {
-    if time.ns == 0 { Err(KeyProblem::new(key, "must be longer than \"0 s\"")) } else { Ok(time) }
-}
-
-fn at_least_one(key: &str, count: usize) -> Result<usize, KeyProblem> {
-    if count == 0 { Err(KeyProblem::new(key, "must be 1 or more")) } else { Ok(count) }
-}
-
 /// Ports: `443`, `"443"` or `"8000-8100"`.
 fn ports(key: &str, values: &[Value]) -> Result<Vec<RangeInclusive<u16>>, KeyProblem> {
     let one = |value: &Value| {
@@ -480,6 +388,7 @@ fn networks(key: &str, texts: &[String]) -> Result<Vec<Network>, KeyProblem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{Fail, Open};
     use proptest::prelude::*;
 
     const TERMINAL: &str = r#"
@@ -516,10 +425,12 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
         assert_eq!(file.gateway.satellite.rate, Some(BitRate::from_bps(9_500_000)));
         assert_eq!(file.gateway.satellite.round_trip, Duration::from_millis(600));
         assert_eq!(file.gateway.satellite.hold, Duration::from_secs(120));
-        assert_eq!((file.gateway.open, file.gateway.fail), (Open::Early, Fail::Closed));
-        assert_eq!(file.gateway.socks_port, Some(1080));
-        assert_eq!(file.gateway.memory.total.bytes, 32 << 20);
-        assert_eq!(file.gateway.interactive.bulk_dscp, [8]);
+        let settings = &file.gateway.settings;
+        assert_eq!((settings.open, settings.fail), (Open::Early, Fail::Closed));
+        let listening: Vec<_> = file.gateway.front_ends.iter().filter_map(|front_end| front_end.address).collect();
+        assert_eq!(listening, ["127.0.0.1:1080".parse().unwrap()]);
+        assert_eq!((settings.memory.total.bytes, file.gateway.satellite.memory.bytes), (32 << 20, 32 << 20));
+        assert_eq!(settings.interactive.bulk_dscp, [8]);
         let capture = file.capture.unwrap();
         assert_eq!(capture.ports, [80..=80, 443..=443, 8000..=8100]);
         let six = TERMINAL.replace("203.0.113.5:4433", "[2001:db8::5]:4433");
@@ -540,12 +451,19 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
         let read = |text: String| GatewayFile::parse(Role::Hub, "h.toml", &text).unwrap();
         let mut file = read(text("1 Mbit/s", "1 Mbit/s", "connections = 100\n"));
         assert_eq!((file.gateway.satellite.connections, file.gateway.satellite.memory.bytes), (100, 256 << 20));
-        let rest_changed = file.reload(&read(text("10 Mbit/s", "2 Mbit/s", "connections = 100\ndrain = \"5 s\"\n")));
-        assert!(!rest_changed);
+        let rest = file.reload(&read(text("10 Mbit/s", "2 Mbit/s", "connections = 100\ndrain = \"5 s\"\n")));
+        assert!(rest.is_empty(), "{rest:?}");
         assert_eq!(file.gateway.satellite.rate, Some(BitRate::from_bps(10_000_000)));
         assert_eq!((file.incoming, file.drain), (Some(BitRate::from_bps(2_000_000)), Duration::from_secs(5)));
-        assert!(file.reload(&read(text("3 Mbit/s", "2 Mbit/s", "connections = 99\n"))), "this needs a new start");
-        assert_eq!((file.gateway.satellite.rate, file.gateway.connections), (Some(BitRate::from_bps(3_000_000)), 100));
+        let rest = "connections = 99\nsocks = \"127.0.0.1:1080\"\nmemory = { total = \"1 MiB\" }\n";
+        let rest = file.reload(&read(text("3 Mbit/s", "2 Mbit/s", rest)));
+        assert_eq!(rest, ["connections", "memory", "socks"], "these need a new start");
+        let longer = text("3 Mbit/s", "2 Mbit/s", "connections = 100\n").replacen("300 ms", "301 ms", 1);
+        assert_eq!(file.reload(&read(longer)), ["link"]);
+        assert_eq!(
+            (file.gateway.satellite.rate, file.gateway.settings.connections),
+            (Some(BitRate::from_bps(3_000_000)), 100)
+        );
     }
 
     #[test]
@@ -590,6 +508,9 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
                 "t.toml:7: fail: unknown variant `maybe`, expected `open` or `closed`",
             ),
             ("hold = \"2 min\"", "hold = 2", "t.toml:8: hold: "),
+            ("hold = \"2 min\"", "hold = \"1 ms\"", "t.toml:8: hold: 1 ms is out of range; allowed: 1 s to "),
+            ("total = \"32 MiB\"", "total = \"1 B\"", "t.toml:16: memory.total: 1 B is too little; allowed: "),
+            ("127.0.0.1:1080", "127.0.0.1:0", "t.toml:9: socks: port 0 is no port to listen on; allowed: "),
             ("hold = \"2 min\"", "holds = \"2 min\"", "t.toml:8: holds: unknown field `holds`"),
             ("hub = \"203.0.113.5:4433\"", "hub = \"ship\"", "t.toml:2: hub: \"ship\" is not an address with a port"),
             ("hub = \"203.0.113.5:4433\"", "", "t.toml: hub: missing; allowed: "),

@@ -1,18 +1,19 @@
 //! The gateway of one site.
 
-use crate::asked::Protocol;
-use crate::config::{Fail, GatewayConfig};
+use crate::config::GatewayConfig;
 use crate::figures::Figures;
+use crate::front_end::{Admission, FrontEnd, FrontEndSettings, Negotiation};
 use crate::notice::{Notice, Outcome};
 use crate::relay::class::Policy;
 use crate::relay::connection::{Connection, Reach};
+use crate::relay::table::{ConnectionTable, Key};
 use crate::relay::{Shared, Site};
 use crate::satellite::{Event, Loss, Satellite, StreamId};
-use bentpipe_net::interception::{Bypassed, GatewayProgram, GatewaySockets, Refusal};
+use crate::settings::Fail;
+use bentpipe_net::interception::{Bypassed, GatewayProgram, GatewaySockets, Refusal, Request};
 use bentpipe_net::socket::{SocketError, SocketId};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// How often traffic beside the pair is measured while there is any traffic.
@@ -38,16 +39,9 @@ const DATAGRAM_MAX: usize = 65_535;
 pub struct Gateway {
     satellite: Box<dyn Satellite>,
     shared: Shared,
-    connections: BTreeMap<Key, Connection>,
-    next_key: Key,
-    by_socket: BTreeMap<SocketId, Key>,
-    by_stream: BTreeMap<StreamId, Key>,
-    /// Connections with something to do.
-    ready: BTreeSet<Key>,
-    /// Connections that wait for the pair or the far side.
-    pending: BTreeSet<Key>,
-    deadlines: BTreeSet<(Instant, Key)>,
-    ports: Ports,
+    table: ConnectionTable,
+    front_ends: Vec<Box<dyn FrontEnd>>,
+    port: PairPort,
     /// A datagram that found no room.
     unsent: Option<SocketAddr>,
     datagram: Vec<u8>,
@@ -58,6 +52,8 @@ pub struct Gateway {
     new_rate: Option<Option<BitRate>>,
     new_incoming: Option<Option<BitRate>>,
     ending: Ending,
+    /// The front ends are closed.
+    closed: bool,
     limited: bool,
     asks_back_from: Instant,
     /// When the last poll was, and whether it left work behind.
@@ -65,18 +61,13 @@ pub struct Gateway {
     again: bool,
 }
 
-/// Names a connection; rises with each.
-type Key = u64;
-
-/// The gateway's own ports.
+/// The satellite side's UDP socket.
 #[derive(Default)]
-struct Ports {
-    satellite: Option<SocketId>,
-    socks: Option<SocketId>,
-    connect: Option<SocketId>,
-    /// When those that are missing are tried again; `None`: nothing is missing.
-    again: Option<Instant>,
-    told: BTreeSet<&'static str>,
+struct PairPort {
+    socket: Option<SocketId>,
+    /// When it is tried again; `None`: it is open.
+    open_at: Option<Instant>,
+    reported: bool,
 }
 
 /// What is known of the other gateway.
@@ -122,17 +113,15 @@ impl Gateway {
     /// A gateway over this satellite side. It opens its sockets at the first poll.
     #[must_use]
     pub fn new(config: GatewayConfig, satellite: Box<dyn Satellite>) -> Gateway {
+        let mut shared = Shared::new(config);
+        let mut front_ends: Vec<_> = shared.config.front_ends.iter().map(FrontEndSettings::build).collect();
+        shared.filters = front_ends.iter_mut().filter_map(|front_end| front_end.filters()).collect();
         Gateway {
             satellite,
-            shared: Shared::new(config),
-            connections: BTreeMap::new(),
-            next_key: 0,
-            by_socket: BTreeMap::new(),
-            by_stream: BTreeMap::new(),
-            ready: BTreeSet::new(),
-            pending: BTreeSet::new(),
-            deadlines: BTreeSet::new(),
-            ports: Ports { again: Some(Instant::ZERO), ..Ports::default() },
+            shared,
+            table: ConnectionTable::default(),
+            front_ends,
+            port: PairPort { open_at: Some(Instant::ZERO), ..PairPort::default() },
             unsent: None,
             datagram: Vec::new(),
             received: vec![0; DATAGRAM_MAX],
@@ -142,6 +131,7 @@ impl Gateway {
             new_rate: None,
             new_incoming: None,
             ending: Ending::No,
+            closed: false,
             limited: false,
             asks_back_from: Instant::ZERO,
             now: Instant::ZERO,
@@ -180,7 +170,7 @@ impl Gateway {
         self.again = true;
     }
 
-    /// Takes no new connections: requests pass by or are refused, as [`GatewayConfig::fail`] says. Once the last
+    /// Takes no new connections: requests pass by or are refused, as [`Settings::fail`](crate::Settings::fail) says. Once the last
     /// connection has ended, the connection of the pair ends too, and the gateway is done.
     pub fn drain(&mut self) {
         if self.ending == Ending::No {
@@ -202,39 +192,21 @@ impl Gateway {
         self.shared.notices.take()
     }
 
-    /// Opens what is not open yet.
-    fn open_ports(&mut self, sockets: &mut dyn GatewaySockets) {
-        if self.ports.again.is_none_or(|at| at > self.now) || self.ending != Ending::No {
+    /// Opens the satellite side's socket, if it is not open.
+    fn open_port(&mut self, sockets: &mut dyn GatewaySockets) {
+        if self.port.open_at.is_none_or(|at| at > self.now) || self.ending != Ending::No {
             return;
         }
-        let config = &self.shared.config;
-        let mut open = |slot: &mut Option<SocketId>, what, port, found: Result<SocketId, SocketError>| match found {
-            Ok(socket) => {
-                *slot = Some(socket);
-                true
-            }
+        let port = self.shared.config.local_port;
+        match sockets.open_datagram(port) {
+            Ok(socket) => (self.port.socket, self.port.open_at) = (Some(socket), None),
             Err(why) => {
-                if self.ports.told.insert(what) {
-                    self.shared.notices.say(Notice::NoSocket { what, port, why });
+                self.port.open_at = Some(self.now + REOPEN);
+                if !std::mem::replace(&mut self.port.reported, true) {
+                    self.shared.notices.say(Notice::NoSocket { what: "UDP", port, why });
                 }
-                false
-            }
-        };
-        let mut complete = true;
-        if self.ports.satellite.is_none() {
-            let found = sockets.open_datagram(config.local_port);
-            complete &= open(&mut self.ports.satellite, "UDP", config.local_port, found);
-        }
-        for (slot, what, port) in [
-            (&mut self.ports.socks, "SOCKS", config.socks_port),
-            (&mut self.ports.connect, "CONNECT", config.connect_port),
-        ] {
-            if let (None, Some(port)) = (*slot, port) {
-                let found = sockets.listen(port);
-                complete &= open(slot, what, port, found);
             }
         }
-        self.ports.again = if complete { None } else { Some(self.now + REOPEN) };
     }
 
     /// Whether new connections can be relayed.
@@ -244,10 +216,11 @@ impl Gateway {
         }
         let satellite = &self.shared.config.satellite;
         if self.satellite.is_connected() {
-            let given_up = self.pair.silent_since.is_some_and(|since| self.now >= since + self.shared.config.grace);
+            let given_up =
+                self.pair.silent_since.is_some_and(|since| self.now >= since + self.shared.config.settings.grace);
             return if given_up && !satellite.dial_up { Reach::No } else { Reach::Yes };
         }
-        let waits = self.pair.expected_since.is_some_and(|since| self.now < since + self.shared.config.grace);
+        let waits = self.pair.expected_since.is_some_and(|since| self.now < since + self.shared.config.settings.grace);
         if waits || satellite.dial_up { Reach::Soon } else { Reach::No }
     }
 
@@ -257,7 +230,7 @@ impl Gateway {
             return None;
         }
         let from = if self.satellite.is_connected() { self.pair.silent_since? } else { self.pair.expected_since? };
-        let at = from + self.shared.config.grace;
+        let at = from + self.shared.config.settings.grace;
         (at > self.now).then_some(at)
     }
 
@@ -265,75 +238,20 @@ impl Gateway {
     fn check_reach(&mut self, sockets: &mut dyn GatewaySockets) {
         let failing = self.reach() == Reach::No;
         if failing != std::mem::replace(&mut self.pair.failing, failing) {
-            let bypass = self.shared.config.fail == Fail::Open;
+            let bypass = self.shared.config.settings.fail == Fail::Open;
             self.shared.notices.say(if failing { Notice::Failing { bypass } } else { Notice::Relaying });
         }
         if failing {
-            for key in std::mem::take(&mut self.pending) {
+            for key in self.table.pending() {
                 self.with(sockets, key, |connection, site| connection.fail(site));
             }
         }
     }
 
-    /// Does `work` with a connection and keeps the tables in step with what it came to.
+    /// Does `work` with a connection.
     fn with(&mut self, sockets: &mut dyn GatewaySockets, key: Key, work: impl FnOnce(&mut Connection, &mut Site<'_>)) {
-        let Some(connection) = self.connections.get_mut(&key) else { return };
-        let before = (connection.socket(), connection.stream(), connection.deadline(), connection.other_socket());
         let mut site = Site { now: self.now, sockets, satellite: &mut *self.satellite, shared: &mut self.shared };
-        work(connection, &mut site);
-        let after = (connection.socket(), connection.stream(), connection.deadline(), connection.other_socket());
-        let (gone, pending) = (connection.is_gone(), connection.is_pending());
-        for (before, after) in [(before.0, after.0), (before.3, after.3)] {
-            if before != after || gone {
-                if let Some(socket) = before {
-                    self.by_socket.remove(&socket);
-                }
-                if let (Some(socket), false) = (after, gone) {
-                    self.by_socket.insert(socket, key);
-                }
-            }
-        }
-        if before.1 != after.1 || gone {
-            if let Some(stream) = before.1 {
-                self.by_stream.remove(&stream);
-            }
-            if let (Some(stream), false) = (after.1, gone) {
-                self.by_stream.insert(stream, key);
-            }
-        }
-        if before.2 != after.2 || gone {
-            if let Some(at) = before.2 {
-                self.deadlines.remove(&(at, key));
-            }
-            if let (Some(at), false) = (after.2, gone) {
-                self.deadlines.insert((at, key));
-            }
-        }
-        if pending {
-            self.pending.insert(key);
-        } else {
-            self.pending.remove(&key);
-        }
-        if gone {
-            self.connections.remove(&key);
-        }
-    }
-
-    fn add(&mut self, connection: Connection) -> Key {
-        let key = self.next_key;
-        self.next_key += 1;
-        if let Some(socket) = connection.socket() {
-            self.by_socket.insert(socket, key);
-        }
-        if let Some(stream) = connection.stream() {
-            self.by_stream.insert(stream, key);
-        }
-        if let Some(at) = connection.deadline() {
-            self.deadlines.insert((at, key));
-        }
-        self.connections.insert(key, connection);
-        self.ready.insert(key);
-        key
+        self.table.with(key, &mut site, work);
     }
 
     fn site<'a>(&'a mut self, sockets: &'a mut dyn GatewaySockets) -> Site<'a> {
@@ -342,7 +260,7 @@ impl Gateway {
 
     /// Reads datagrams; whether there were any.
     fn receive(&mut self, sockets: &mut dyn GatewaySockets) -> bool {
-        let Some(socket) = self.ports.satellite else { return false };
+        let Some(socket) = self.port.socket else { return false };
         for count in 0..BATCH {
             match sockets.receive_from(socket, &mut self.received) {
                 Ok(Some((length, from))) => self.satellite.receive(self.now, from, &self.received[..length]),
@@ -355,7 +273,7 @@ impl Gateway {
 
     /// Sends what the satellite side has room for; whether there was anything.
     fn transmit(&mut self, sockets: &mut dyn GatewaySockets) -> bool {
-        let Some(socket) = self.ports.satellite else { return false };
+        let Some(socket) = self.port.socket else { return false };
         let mut any = false;
         loop {
             let to = match self.unsent.take() {
@@ -385,33 +303,31 @@ impl Gateway {
                 Event::Connected => {
                     self.pair.silent_since = None;
                     self.shared.notices.say(Notice::Connected);
-                    self.ready.extend(self.pending.iter().copied());
+                    self.table.mark_pending();
                 }
                 Event::Opened(stream) => self.opened(sockets, stream),
-                Event::Readable(stream) | Event::Writable(stream) => {
-                    self.ready.extend(self.by_stream.get(&stream).copied());
-                }
+                Event::Readable(stream) | Event::Writable(stream) => self.table.mark_stream(stream),
                 Event::Signal(stream, word) => {
-                    if let Some(key) = self.by_stream.get(&stream).copied() {
+                    if let Some(key) = self.table.of_stream(stream) {
                         self.with(sockets, key, |connection, site| connection.credit(site, word));
-                        self.ready.insert(key);
+                        self.table.mark(key);
                     }
                 }
                 Event::Overrun(stream) => {
-                    if let Some(key) = self.by_stream.get(&stream).copied() {
+                    if let Some(key) = self.table.of_stream(stream) {
                         self.with(sockets, key, |connection, site| connection.overrun(site));
-                        self.ready.insert(key);
+                        self.table.mark(key);
                     }
                 }
                 Event::Reset(stream, _) => {
-                    if let Some(key) = self.by_stream.get(&stream).copied() {
+                    if let Some(key) = self.table.of_stream(stream) {
                         self.with(sockets, key, |connection, site| connection.peer_reset(site));
                     }
                 }
                 Event::Stopped(stream, _) => {
-                    if let Some(key) = self.by_stream.get(&stream).copied() {
+                    if let Some(key) = self.table.of_stream(stream) {
                         self.with(sockets, key, |connection, site| connection.peer_stopped(site));
-                        self.ready.insert(key);
+                        self.table.mark(key);
                     }
                 }
                 Event::Delivered(_) => {}
@@ -430,8 +346,7 @@ impl Gateway {
                     self.pair.expected_since = is_back.then_some(self.now);
                     self.pair.silent_since = None;
                     let waits = is_back || self.shared.config.satellite.dial_up;
-                    let lost: Vec<Key> = self.by_stream.values().copied().collect();
-                    let connections = lost.iter().filter(|key| self.connections[key].is_relayed()).count();
+                    let (lost, connections) = self.table.with_streams();
                     for key in lost {
                         self.with(sockets, key, |connection, site| connection.lost(site, waits));
                     }
@@ -444,78 +359,31 @@ impl Gateway {
 
     /// The other gateway opened a stream.
     fn opened(&mut self, sockets: &mut dyn GatewaySockets, stream: StreamId) {
-        let room = self.connections.len() < self.shared.config.connections && self.ending == Ending::No;
+        let room = self.table.len() < self.shared.config.settings.connections && self.ending == Ending::No;
         let connection = Connection::opened(&mut self.site(sockets), stream);
-        let key = self.add(connection);
+        let key = self.table.add(connection);
         if !room {
             self.shared.figures.over_limit += 1;
             self.with(sockets, key, |connection, site| connection.refuse_peer(site, Outcome::Busy));
         }
     }
 
-    /// Takes caught requests; whether there were any.
-    fn take_requests(&mut self, sockets: &mut dyn GatewaySockets) -> bool {
-        let mut any = false;
-        while let Some(request) = sockets.next_request() {
-            any = true;
-            let pending = self.shared.figures.requests_pending < self.shared.config.pending as u64;
-            let what = if !pending {
-                "waiting requests"
-            } else if self.connections.len() >= self.shared.config.connections {
-                "connections"
-            } else if self.shared.is_full() {
-                "memory"
-            } else {
-                self.limited = false;
-                let connection = Connection::caught(&mut self.site(sockets), request);
-                let key = self.add(connection);
-                self.pending.insert(key);
-                continue;
-            };
-            // Failing comes first: a full table is no reason to hold up what would pass by anyway.
-            let how = match (self.reach(), self.shared.config.fail) {
-                (Reach::No, Fail::Open) => Refusal::Bypassed,
-                (Reach::No, Fail::Closed) => Refusal::Refused,
-                _ => Refusal::Ignored,
-            };
-            self.shared.figures.requests += 1;
-            self.shared.figures.over_limit += 1;
-            if !std::mem::replace(&mut self.limited, true) {
-                self.shared.notices.say(Notice::LimitReached(what));
-            }
-            sockets.refuse(request.id, how);
+    /// Lets the front ends take clients in; whether there were any.
+    fn poll_front_ends(&mut self, sockets: &mut dyn GatewaySockets) -> bool {
+        let mut front_ends = std::mem::take(&mut self.front_ends);
+        let mut entrance = Entrance { gateway: self, sockets, admitted: false };
+        for front_end in &mut front_ends {
+            front_end.poll(entrance.gateway.now, &mut entrance);
         }
-        any
-    }
-
-    /// Accepts clients of the proxies; whether there were any.
-    fn accept(&mut self, sockets: &mut dyn GatewaySockets) -> bool {
-        let mut any = false;
-        for (listener, protocol) in [(self.ports.socks, Protocol::Socks), (self.ports.connect, Protocol::Connect)] {
-            let Some(listener) = listener else { continue };
-            while let Ok(Some(socket)) = sockets.accept(listener) {
-                any = true;
-                let full = self.connections.len() >= self.shared.config.connections;
-                if self.ending != Ending::No || full {
-                    self.shared.figures.over_limit += 1;
-                    if full && !std::mem::replace(&mut self.limited, true) {
-                        self.shared.notices.say(Notice::LimitReached("connections"));
-                    }
-                    sockets.abort(socket);
-                    continue;
-                }
-                self.limited = false;
-                let connection = Connection::asked(&mut self.site(sockets), socket, protocol);
-                self.add(connection);
-            }
-        }
-        any
+        let admitted = entrance.admitted;
+        self.front_ends = front_ends;
+        admitted
     }
 
     /// Works every connection that has something to do.
     fn work(&mut self, sockets: &mut dyn GatewaySockets) {
         let reach = self.reach();
-        for key in std::mem::take(&mut self.ready) {
+        for key in self.table.take_ready() {
             self.with(sockets, key, |connection, site| connection.work(site, reach));
         }
         if self.shared.budget.take_short() && self.now >= self.asks_back_from {
@@ -527,7 +395,7 @@ impl Gateway {
     fn ask_back(&mut self, sockets: &mut dyn GatewaySockets) {
         self.asks_back_from = self.now + ASK_BACK_EVERY;
         let mut asked = 0;
-        for key in self.connections.keys().copied().collect::<Vec<_>>() {
+        for key in self.table.keys() {
             self.with(sockets, key, |connection, site| asked += usize::from(connection.ask_back(site)));
             if asked == ASK_BACK_MAX {
                 break;
@@ -536,12 +404,9 @@ impl Gateway {
     }
 
     fn expire(&mut self, sockets: &mut dyn GatewaySockets) {
-        while let Some((at, key)) = self.deadlines.first().copied()
-            && at <= self.now
-        {
-            self.deadlines.remove(&(at, key));
+        while let Some(key) = self.table.take_due(self.now) {
             self.with(sockets, key, |connection, site| connection.expire(site));
-            self.ready.insert(key);
+            self.table.mark(key);
         }
     }
 
@@ -613,21 +478,22 @@ impl Gateway {
         }
     }
 
-    /// Goes on with ending.
-    fn wind_up(&mut self, sockets: &mut dyn GatewaySockets) {
+    /// Goes on with shutting down.
+    fn shut_down(&mut self, sockets: &mut dyn GatewaySockets) {
         if self.ending == Ending::No || self.ending == Ending::Closed {
             return;
         }
-        for listener in [self.ports.socks.take(), self.ports.connect.take()].into_iter().flatten() {
-            sockets.close(listener);
+        if !std::mem::replace(&mut self.closed, true) {
+            for front_end in &mut self.front_ends {
+                front_end.close(sockets);
+            }
         }
         if self.ending == Ending::Now {
-            let all: Vec<Key> = self.connections.keys().copied().collect();
-            for key in all {
+            for key in self.table.keys() {
                 self.with(sockets, key, |connection, site| connection.end(site));
             }
         }
-        if self.connections.is_empty() {
+        if self.table.is_empty() {
             self.satellite.close(self.now);
             self.ending = Ending::Closed;
         }
@@ -644,10 +510,10 @@ impl GatewayProgram for Gateway {
         if !std::mem::replace(&mut self.pair.started, true) {
             self.pair.expected_since = Some(self.now);
         }
-        self.open_ports(sockets);
+        self.open_port(sockets);
         if let Some(rate) = self.new_rate.take() {
             self.shared.config.satellite.rate = rate;
-            self.shared.policy = Policy::new(&self.shared.config.interactive, rate);
+            self.shared.policy = Policy::new(&self.shared.config.settings.interactive, rate);
             self.satellite.set_rate(self.now, rate);
         }
         if let Some(rate) = self.new_incoming.take() {
@@ -660,15 +526,14 @@ impl GatewayProgram for Gateway {
             any |= self.take_events(sockets);
             sockets.take_changed(&mut self.changed);
             for socket in self.changed.drain(..) {
-                self.ready.extend(self.by_socket.get(&socket).copied());
+                self.table.mark_socket(socket);
             }
-            any |= self.take_requests(sockets);
-            any |= self.accept(sockets);
+            any |= self.poll_front_ends(sockets);
             self.expire(sockets);
             self.check_reach(sockets);
-            any |= !self.ready.is_empty();
+            any |= self.table.has_ready();
             self.work(sockets);
-            self.wind_up(sockets);
+            self.shut_down(sockets);
             any |= self.transmit(sockets);
             if !any {
                 break;
@@ -692,11 +557,83 @@ impl GatewayProgram for Gateway {
         // While the socket is full, what the satellite side would send next waits too.
         let satellite = self.satellite.next_wake();
         let satellite = if self.unsent.is_some() { Some(self.now + RETRY) } else { satellite };
-        let deadline = self.deadlines.first().map(|(at, _)| *at);
-        [satellite, deadline, self.ports.again, self.reach_changes(), self.beside_due()].into_iter().flatten().min()
+        let front_ends = self.front_ends.iter().filter_map(|front_end| front_end.next_wake()).min();
+        let own = [self.table.next_deadline(), self.port.open_at, self.reach_changes(), self.beside_due()];
+        own.into_iter().chain([satellite, front_ends]).flatten().min()
     }
 
     fn is_done(&self) -> bool {
         self.ending == Ending::Closed && self.unsent.is_none() && !self.again
+    }
+}
+
+/// The gateway as its front ends see it.
+struct Entrance<'a> {
+    gateway: &'a mut Gateway,
+    sockets: &'a mut dyn GatewaySockets,
+    /// A client was taken in, or refused.
+    admitted: bool,
+}
+
+impl Entrance<'_> {
+    /// A limit is reached, which is logged once.
+    fn over_limit(&mut self, what: &'static str) {
+        self.gateway.shared.figures.over_limit += 1;
+        if !std::mem::replace(&mut self.gateway.limited, true) {
+            self.gateway.shared.notices.say(Notice::LimitReached(what));
+        }
+    }
+}
+
+impl Admission for Entrance<'_> {
+    fn sockets(&mut self) -> &mut dyn GatewaySockets {
+        self.sockets
+    }
+
+    fn accept(&mut self, socket: SocketId, negotiation: Box<dyn Negotiation>) {
+        self.admitted = true;
+        let gateway = &mut *self.gateway;
+        if gateway.table.len() >= gateway.shared.config.settings.connections {
+            self.over_limit("connections");
+            return self.sockets.abort(socket);
+        }
+        if gateway.ending != Ending::No {
+            gateway.shared.figures.over_limit += 1;
+            return self.sockets.abort(socket);
+        }
+        gateway.limited = false;
+        let connection = Connection::explicit(&mut gateway.site(self.sockets), socket, negotiation);
+        gateway.table.add(connection);
+    }
+
+    fn intercept(&mut self, request: Request) {
+        self.admitted = true;
+        let gateway = &mut *self.gateway;
+        let config = &gateway.shared.config;
+        let what = if gateway.shared.figures.requests_pending >= config.settings.pending as u64 {
+            "waiting requests"
+        } else if gateway.table.len() >= config.settings.connections {
+            "connections"
+        } else if gateway.shared.is_full() {
+            "memory"
+        } else {
+            gateway.limited = false;
+            let connection = Connection::intercepted(&mut gateway.site(self.sockets), request);
+            gateway.table.add(connection);
+            return;
+        };
+        // Failing comes first: a full table is no reason to hold up what would pass by anyway.
+        let how = match (gateway.reach(), config.settings.fail) {
+            (Reach::No, Fail::Open) => Refusal::Bypassed,
+            (Reach::No, Fail::Closed) => Refusal::Refused,
+            _ => Refusal::Ignored,
+        };
+        gateway.shared.figures.requests += 1;
+        self.over_limit(what);
+        self.sockets.refuse(request.id, how);
+    }
+
+    fn no_socket(&mut self, what: &'static str, port: u16, why: SocketError) {
+        self.gateway.shared.notices.say(Notice::NoSocket { what, port, why });
     }
 }

@@ -4,18 +4,20 @@
 //! an intercepted connection → [`Gateway`] → [`satellite`] → the link → the other gateway's [`satellite`] → its [`Gateway`] →
 //! the server.
 
-mod asked;
 mod compression;
 pub mod config;
 pub mod figures;
 pub mod file;
+pub mod front_end;
 mod gateway;
 pub mod notice;
 mod relay;
 pub mod satellite;
+pub mod settings;
 
-pub use config::{Compression, Fail, GatewayConfig, Interactive, Memory, Open};
+pub use config::GatewayConfig;
 pub use figures::Figures;
 pub use file::{CaptureRules, GatewayFile, Network, Role};
 pub use gateway::Gateway;
 pub use notice::{Notice, Outcome, Server};
+pub use settings::{Compression, Fail, Interactive, Memory, Open, Rate, Settings};

@@ -1,9 +1,16 @@
 //! The kernel's side of a gateway: a relay in one namespace between a client and a server in two others.
 
+#[path = "../../bentpipe-gateway/tests/relay/own_front_end.rs"]
+mod own_front_end;
 #[path = "gateway/peers.rs"]
 mod peers;
 
 use bentpipe_gateway::file::CaptureRules;
+use bentpipe_gateway::front_end::Registry;
+use bentpipe_gateway::satellite::keys::{PairKeys, PrivateKey};
+use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
+use bentpipe_gateway::satellite::{SatelliteConfig, Side};
+use bentpipe_gateway::{Gateway, GatewayConfig};
 use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::lend;
 use bentpipe_host::gateway::{GatewayDriver, SiteOptions};
@@ -249,6 +256,7 @@ fn refuse(sockets: &mut dyn GatewaySockets, request: Request, error: SocketError
 fn main() {
     let privilege = acquire_privilege().unwrap();
     eprintln!("as {privilege:?}");
+    a_front_end_of_ones_own();
     on_a_stick();
     let before = Row::new();
     let clean = before.ruleset();
@@ -279,6 +287,49 @@ fn main() {
     let after = row.listen(SERVER[0], 91);
     row.connect(SERVER[0], 91).unwrap();
     assert_eq!(after.accept().unwrap().1.ip().to_string(), CLIENT[0], "packets are forwarded again");
+}
+
+/// The front ends of `own_front_end.rs`, which the relay's tests run in virtual time: a terminal in the middle namespace, a
+/// hub where the server is.
+fn a_front_end_of_ones_own() {
+    let row = Row::new();
+    let keys = [(); 2].map(|()| PrivateKey::generate().unwrap());
+    let registry = Registry::standard().with(own_front_end::KIND).with(own_front_end::SHOUT);
+    let clock = Clock::start();
+    let link = bentpipe_link::catalogue::named("geo-two-way").unwrap().unwrap().with(toml::Table::new()).unwrap();
+    let start = |namespace: &Namespace, side: Side, keys: [&PrivateKey; 2], port: u16, table: &str| {
+        let satellite = SatelliteConfig::of_link(&link, side);
+        let front_ends = registry.take(&mut table.parse().unwrap()).unwrap();
+        let config = GatewayConfig { local_port: port, front_ends, ..GatewayConfig::new(satellite) };
+        let crypto = Crypto::Tls(PairKeys { own: keys[0].clone(), peer: keys[1].public() });
+        let satellite = QuicSatellite::new(clock.now(), config.satellite.clone(), crypto, 0).unwrap();
+        let options = SiteOptions { keep_addresses: false, ..SiteOptions::default() };
+        let gateway = Gateway::new(config, Box::new(satellite));
+        GatewayDriver::start(Some(namespace), clock, gateway, options).unwrap()
+    };
+    let _hub = start(&row.server, Side::Hub, [&keys[0], &keys[1]], 4433, "shout = '10.2.0.2:7001'");
+    let side = Side::Terminal(SocketAddr::from(([10, 2, 0, 2], 4433)));
+    let _terminal = start(&row.gateway, side, [&keys[1], &keys[0]], 0, "go = '10.1.0.1:7000'");
+    let listener = row.listen(SERVER[0], 80);
+    let mut client = row.connect("10.1.0.1", 7000).unwrap();
+    client.write_all(b"GO 10.2.0.2 80\nfirst").unwrap();
+    let mut server = listener.accept().unwrap().0;
+    server.set_read_timeout(Some(WAIT)).unwrap();
+    let mut heard = [0; 5];
+    server.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"first");
+    // The hub's filter: from the server in capitals.
+    server.write_all(b"answer").unwrap();
+    server.shutdown(Shutdown::Write).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("OK\n") && answer.contains("ANSWER") && answer.ends_with(" (end)"), "{answer:?}");
+    let mut other = row.connect("10.1.0.1", 7000).unwrap();
+    other.write_all(b"GO 10.2.0.2 81\n").unwrap();
+    answer.clear();
+    other.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "NO\n");
 }
 
 /// A program that only looks at what passes by on the way to `peer`.

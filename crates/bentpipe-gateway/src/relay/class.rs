@@ -1,7 +1,7 @@
 //! Which connections go before the rest: short ones and marked ones.
 
-use crate::config::Interactive;
 use crate::satellite::Class;
+use crate::settings::Interactive;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
 

@@ -7,13 +7,16 @@ pub(crate) mod class;
 pub(crate) mod connection;
 pub(crate) mod credit;
 pub(crate) mod direct;
+pub(crate) mod filtered;
 pub(crate) mod frame;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
+pub(crate) mod table;
 
 use crate::compression::{PACKER_BYTES, Trial, UNPACKER_BYTES};
 use crate::config::GatewayConfig;
 use crate::figures::Figures;
+use crate::front_end::FilterSource;
 use crate::notice::Notice;
 use crate::satellite::Satellite;
 use bentpipe_net::interception::GatewaySockets;
@@ -29,6 +32,8 @@ pub(crate) struct Shared {
     pub policy: Policy,
     pub figures: Figures,
     pub notices: Notices,
+    /// The first that has a filter for a connection wins.
+    pub filters: Vec<Box<dyn FilterSource>>,
     pub contexts: Contexts,
     pub budget: Budget,
     /// Bytes that wait in the satellite side to be read.
@@ -47,11 +52,12 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: GatewayConfig) -> Shared {
         Shared {
-            policy: Policy::new(&config.interactive, config.satellite.rate),
+            policy: Policy::new(&config.settings.interactive, config.satellite.rate),
             figures: Figures::default(),
             notices: Notices::default(),
-            contexts: Contexts::new(config.memory.compression.bytes),
-            budget: Budget::new(config.memory.total.bytes),
+            filters: Vec::new(),
+            contexts: Contexts::new(config.settings.memory.compression.bytes),
+            budget: Budget::new(config.settings.memory.total.bytes),
             unread: 0,
             trial: Trial::new(),
             taken: vec![0; HEADROOM + DATA_MAX],
@@ -64,7 +70,7 @@ impl Shared {
 
     /// The total of memory is used up: what can wait outside does.
     pub(crate) fn is_full(&self) -> bool {
-        self.figures.memory_held + self.unread > self.config.memory.total.bytes
+        self.figures.memory_held + self.unread > self.config.settings.memory.total.bytes
     }
 }
 

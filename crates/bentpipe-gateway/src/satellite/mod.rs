@@ -21,7 +21,7 @@ pub enum Side {
 }
 
 /// What a gateway knows of the link and how it uses it.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct SatelliteConfig {
     /// Which side this is.
     pub side: Side,

@@ -9,7 +9,7 @@ use bentpipe_net::units::{BitRate, DataSize};
 const MEMORY: u64 = 32 << 20;
 
 fn incompressible(config: &mut GatewayConfig) {
-    config.compression = Compression::Off;
+    config.settings.compression = Compression::Off;
 }
 
 /// A connection, told apart from others that are made meanwhile.
@@ -36,7 +36,7 @@ fn fetch(world: &mut World, ends: (SocketId, SocketId), data: &[u8]) -> f64 {
 fn sixty_four_readers_who_rest_slow_nobody_down() {
     let mut world = World::quic(3, 0.0, |config| {
         incompressible(config);
-        config.memory.total = DataSize::from_bytes(MEMORY);
+        config.settings.memory.total = DataSize::from_bytes(MEMORY);
     });
     world.run_ms(3_000);
     let mut unhurried = connect(&mut world, false);
@@ -152,7 +152,7 @@ fn undeclared_loss_while_a_reader_rests_on_a_fast_link_is_borne() {
 fn idle_connections_give_their_credit_to_those_that_want_it() {
     let mut world = World::quic(7, 0.0, |config| {
         incompressible(config);
-        config.memory.total = DataSize::from_bytes(8 << 20);
+        config.settings.memory.total = DataSize::from_bytes(8 << 20);
     });
     world.run_ms(3_000);
     let ends: Vec<_> = (0..40).map(|_| connect(&mut world, false)).collect();

@@ -73,7 +73,7 @@ fn forbidden_servers_are_refused_by_the_far_side() {
         ("0.0.0.0:80", true, true),
         ("224.0.0.1:80", true, true),
     ] {
-        let mut world = World::new(|config| config.loopback = loopback);
+        let mut world = World::new(|config| config.settings.loopback = loopback);
         world.sites[FAR].servers.insert(server.parse().unwrap(), Server::Accepts);
         let request = world.sites[NEAR].request(CLIENT, server, 0);
         world.run_ms(1_000);
@@ -93,7 +93,7 @@ fn forbidden_clients_are_refused_by_the_far_side() {
         ("224.0.0.1:4000", true),
         (CLIENT, false),
     ] {
-        let mut world = World::new(|config| config.loopback = true);
+        let mut world = World::new(|config| config.settings.loopback = true);
         let server = "192.0.2.80:80";
         world.sites[FAR].servers.insert(server.parse().unwrap(), Server::Accepts);
         let request = world.sites[NEAR].request(client, server, 0);
@@ -218,7 +218,7 @@ fn an_answer_that_is_complete_arrives_before_the_reset() {
 
 #[test]
 fn early_opening_answers_at_once_and_sends_data_along() {
-    let mut world = World::new(|config| config.open = Open::Early);
+    let mut world = World::new(|config| config.settings.open = Open::Early);
     let request = world.ask(Server::Accepts);
     world.settle();
     let client = world.sites[NEAR].answered(request).unwrap();
@@ -233,7 +233,7 @@ fn early_opening_answers_at_once_and_sends_data_along() {
 
 #[test]
 fn a_refusal_after_an_early_answer_is_a_reset() {
-    let mut world = World::new(|config| config.open = Open::Early);
+    let mut world = World::new(|config| config.settings.open = Open::Early);
     let request = world.ask(Server::Fails(SocketError::Refused));
     world.settle();
     let client = world.sites[NEAR].answered(request).unwrap();

@@ -15,7 +15,7 @@ const POLICIES: [(Fail, Refusal); 2] = [(Fail::Open, Refusal::Bypassed), (Fail::
 #[test]
 fn when_the_pair_is_lost_every_connection_is_reset_and_requests_follow_the_policy() {
     for (fail, refusal) in POLICIES {
-        let mut world = World::new(|config| config.fail = fail);
+        let mut world = World::new(|config| config.settings.fail = fail);
         let (client, server) = world.connect();
         world.sites[FAR].host_send(server, &noise(1, 60_000));
         let (half_client, half_server) = world.connect();
@@ -48,7 +48,7 @@ fn when_the_pair_is_lost_every_connection_is_reset_and_requests_follow_the_polic
 #[test]
 fn a_pair_that_connects_again_soon_keeps_its_requests() {
     for (fail, refusal) in POLICIES {
-        let mut world = World::new(|config| config.fail = fail);
+        let mut world = World::new(|config| config.settings.fail = fail);
         let asked = world.ask(Server::Waits);
         world.run_ms(400);
         assert_eq!(world.sites[FAR].made.len(), 1);
@@ -84,7 +84,7 @@ fn a_pair_that_connects_again_soon_keeps_its_requests() {
 #[test]
 fn silence_is_waited_out_by_connections_and_for_a_grace_by_requests() {
     for (fail, refusal) in POLICIES {
-        let mut world = World::new(|config| config.fail = fail);
+        let mut world = World::new(|config| config.settings.fail = fail);
         let (client, server) = world.connect();
         world.pair.silence(true);
         let request = world.ask(Server::Accepts);
@@ -155,8 +155,8 @@ fn a_request_outlives_the_loss_of_a_circuit() {
 #[test]
 fn requests_and_connections_are_limited() {
     let mut world = World::new(|config| {
-        config.pending = 3;
-        config.connections = 5;
+        config.settings.pending = 3;
+        config.settings.connections = 5;
     });
     let waiting: Vec<_> = (0..4).map(|_| world.ask(Server::Waits)).collect();
     world.run_ms(1_000);

@@ -3,6 +3,8 @@
 mod credit;
 mod ends;
 mod faults;
+mod front_ends;
+mod own_front_end;
 mod pair;
 mod properties;
 mod proxies;

@@ -245,8 +245,8 @@ proptest! {
         kill in proptest::option::weighted(0.4, 0_usize..120),
     ) {
         let mut world = World::new(|config| {
-            config.open = if early { Open::Early } else { Open::Answered };
-            config.compression = if packs { Compression::Auto } else { Compression::Off };
+            config.settings.open = if early { Open::Early } else { Open::Answered };
+            config.settings.compression = if packs { Compression::Auto } else { Compression::Off };
         });
         world.pair.look().window = 5 * buffer;
         (world.sites[NEAR].piece, world.sites[FAR].piece) = pieces;

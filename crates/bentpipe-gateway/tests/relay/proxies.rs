@@ -3,6 +3,7 @@
 use crate::site::Server;
 use crate::world::{FAR, NEAR, World, noise};
 use bentpipe_gateway::Fail;
+use bentpipe_gateway::front_end::{connect, socks};
 use bentpipe_gateway::satellite::Loss;
 use bentpipe_net::socket::{SocketError, SocketId};
 
@@ -12,9 +13,9 @@ fn world() -> World {
 
 fn failing(fail: Fail) -> World {
     let mut world = World::new(|config| {
-        config.socks_port = Some(1080);
-        config.connect_port = Some(8080);
-        config.fail = fail;
+        config.front_ends.push(socks::at("0.0.0.0:1080".parse().unwrap()));
+        config.front_ends.push(connect::at("0.0.0.0:8080".parse().unwrap()));
+        config.settings.fail = fail;
     });
     world.settle();
     world.sites[FAR].names.insert("example.com".to_owned(), Server::Accepts);

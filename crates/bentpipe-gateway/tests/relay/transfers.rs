@@ -1,7 +1,7 @@
 //! What passes through a connection, and what it costs.
 
 use crate::world::{FAR, NEAR, World, noise, text};
-use bentpipe_gateway::config::Memory;
+use bentpipe_gateway::Memory;
 use bentpipe_gateway::satellite::Class;
 use bentpipe_gateway::{Compression, Gateway};
 use bentpipe_net::interception::GatewayProgram;
@@ -25,7 +25,7 @@ fn every_byte_arrives_both_ways_in_any_pieces() {
 
 #[test]
 fn a_reader_that_stands_still_holds_its_sender_back_and_nobody_else() {
-    let mut world = World::new(|config| config.compression = Compression::Off);
+    let mut world = World::new(|config| config.settings.compression = Compression::Off);
     let (stuck_client, stuck_server) = world.connect();
     let data = noise(1, 1_000_000);
     let mut sent = 0;
@@ -93,8 +93,8 @@ fn text_shrinks_on_the_link_and_noise_costs_little_more() {
 #[test]
 fn compression_is_off_where_it_was_told_or_where_there_is_no_memory() {
     for change in [
-        |config: &mut bentpipe_gateway::GatewayConfig| config.compression = Compression::Off,
-        |config: &mut bentpipe_gateway::GatewayConfig| config.memory.compression = DataSize::from_bytes(0),
+        |config: &mut bentpipe_gateway::GatewayConfig| config.settings.compression = Compression::Off,
+        |config: &mut bentpipe_gateway::GatewayConfig| config.settings.memory.compression = DataSize::from_bytes(0),
     ] {
         let mut world = World::new(change);
         let (client, server) = world.connect();
@@ -103,7 +103,7 @@ fn compression_is_off_where_it_was_told_or_where_there_is_no_memory() {
         let figures = world.gateways[FAR].figures();
         assert_eq!(
             (figures.compressed_from, figures.contexts > 0),
-            (0, world.gateways[FAR].config().memory.compression.bytes > 0)
+            (0, world.gateways[FAR].config().settings.memory.compression.bytes > 0)
         );
         assert!(figures.bytes_sent > 200_000);
     }
@@ -188,8 +188,8 @@ fn a_new_rate_reaches_the_satellite_side() {
 #[test]
 fn the_total_of_memory_is_kept() {
     let mut world = World::new(|config| {
-        config.memory.total = DataSize::from_bytes(100_000);
-        config.compression = Compression::Off;
+        config.settings.memory.total = DataSize::from_bytes(100_000);
+        config.settings.compression = Compression::Off;
     });
     let mut ends = Vec::new();
     for _ in 0..40 {

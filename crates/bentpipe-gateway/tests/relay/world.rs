@@ -4,7 +4,7 @@ use crate::pair::Pair;
 use crate::site::{Server, Site};
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
 use bentpipe_gateway::satellite::{SatelliteConfig, Side};
-use bentpipe_gateway::{Gateway, GatewayConfig, Memory};
+use bentpipe_gateway::{Gateway, GatewayConfig, Memory, Settings};
 use bentpipe_link::framing::Framing;
 use bentpipe_net::interception::{GatewayProgram, RequestId};
 use bentpipe_net::seed::{Seed, Stream, unit};
@@ -50,8 +50,8 @@ pub fn config(side: Side) -> GatewayConfig {
         mtu: 1500,
         loss: 0.0,
         dial_up: false,
-        hold: SatelliteConfig::HOLD,
-        connections: SatelliteConfig::CONNECTIONS,
+        hold: Settings::default().hold,
+        connections: Settings::default().connections,
         memory: Memory::default().total,
     });
     config.local_port = 4433;

@@ -246,7 +246,7 @@ pub fn configs(link: &LinkConfig) -> [SatelliteConfig; 2] {
             loss: 0.0,
             dial_up: link.circuit.is_some(),
             hold: Duration::from_secs(300),
-            connections: SatelliteConfig::CONNECTIONS,
+            connections: bentpipe_gateway::Settings::default().connections,
             memory: Memory::default().total,
         }
     })

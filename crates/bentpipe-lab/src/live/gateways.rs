@@ -65,7 +65,7 @@ fn start_pair(
             except_to: Vec::new(),
             except_from: Vec::new(),
         };
-        let closed = pair.settings.fail == Fail::Closed;
+        let closed = pair.settings.gateway.fail == Fail::Closed;
         let options = SiteOptions { rules: Some(rules), closed, ..SiteOptions::default() };
         GatewayDriver::start(Some(emulation.namespace(site)), emulation.clock(), gateway, options)
             .map_err(|error| fail(side, error))

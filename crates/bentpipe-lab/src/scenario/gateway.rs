@@ -1,20 +1,20 @@
-//! Gateway pairs: what `[gateways.LINK]` says, and the network that follows from it.
+//! Gateway pairs: `[gateways.LINK]`, and the network that follows from it.
 //!
 //! A pair on link `sat` between `hub` and `clinic` makes two more sites and two more links:
 //! hub – sat-hub-lan – hub-gateway – sat – clinic-gateway – sat-clinic-lan – clinic. The sites of the file keep their
 //! names, programs and TCP settings.
 
-use super::text::{CompressionText, FailText, GatewayText, MemoryText, OpenText};
 use super::{Case, LinkUse, Role, Scenario};
+use bentpipe_gateway::front_end::{FrontEndSettings, Registry};
 use bentpipe_gateway::satellite::{SatelliteConfig, Side};
-use bentpipe_gateway::{Compression, Fail, GatewayConfig, Memory, Open};
+use bentpipe_gateway::{Compression, Fail, GatewayConfig, Open, Rate};
 use bentpipe_link::config::LinkConfig;
 use bentpipe_net::problem::{KeyProblem, Problem};
-use bentpipe_net::time::Duration;
 use bentpipe_net::topology::Plan;
-use bentpipe_net::units::{BitRate, DataSize};
+use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use toml::Table;
 
 /// A gateway pair on a link.
 #[derive(Clone, Debug)]
@@ -25,48 +25,42 @@ pub struct Pair {
     pub sites: [String; 2],
     /// Names of the links between the file's sites and its own, hub first.
     pub lans: [String; 2],
-    /// What both sides are told.
+    /// How both sides are set.
     pub settings: Settings,
 }
 
-/// What both sides of a pair are told.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Settings of a pair: those of both gateways, and their rates where these differ.
+#[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// When connection requests are answered.
-    pub open: Open,
-    /// What becomes of them while the pair is apart.
-    pub fail: Fail,
-    /// Whether what is relayed is compressed.
-    pub compression: Compression,
-    /// How long connections outlive silence of the link.
-    pub hold: Duration,
+    /// Of both gateways.
+    pub gateway: bentpipe_gateway::Settings,
+    /// Of both gateways.
+    pub front_ends: Vec<FrontEndSettings>,
     /// Declared rates, forward and return.
     pub rates: [Rate; 2],
-    /// What the relay may hold.
-    pub memory: Memory,
 }
 
-/// A rate that a gateway is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Rate {
-    /// The link's own, as its file says.
-    #[default]
-    OfLink,
-    /// Another one.
-    Declared(BitRate),
-    /// None: it measures.
-    Measured,
+/// Keys of `[gateways.LINK]` that a daemon's file does not have.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct PairText {
+    forward: DirectionText,
+    #[serde(rename = "return")]
+    back: DirectionText,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DirectionText {
+    rate: Option<Rate>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            open: Open::default(),
-            fail: Fail::default(),
-            compression: Compression::default(),
-            hold: SatelliteConfig::HOLD,
+            gateway: bentpipe_gateway::Settings::default(),
+            front_ends: Registry::standard().without_keys(),
             rates: [Rate::default(); 2],
-            memory: Memory::default(),
         }
     }
 }
@@ -84,14 +78,8 @@ const LAN: &str = "title = \"Between a site and its gateway\"\n\
 /// The catalogue's place of [`LAN`], for reports.
 pub const LAN_KIND: &str = "gateway LAN";
 
-/// Least memory of the relay: two connections' worth.
-const TOTAL_MIN: DataSize = DataSize::from_bytes(2 * Memory::CONNECTION.bytes);
 /// Least MTU of a pair's link: what the satellite side can be told.
 const MTU_MIN: u64 = 256;
-/// Hold times: shorter ones would end connections at a lost packet or two, longer ones keep them for ever.
-const HOLD_MIN: Duration = Duration::from_secs(1);
-const HOLD_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-
 impl Pair {
     /// What the gateway at the hub's (0) or the terminal's side (1) is told. `plan`: of the network that it stands in.
     pub fn config(&self, side: usize, link: &LinkUse, plan: &Plan) -> GatewayConfig {
@@ -103,19 +91,13 @@ impl Pair {
             0 => Side::Hub,
             _ => Side::Terminal(hub().unwrap_or_else(|| unreachable!("the plan has every gateway's site"))),
         };
-        let mut satellite = SatelliteConfig::of_link(&link.config, place);
-        satellite.hold = self.settings.hold;
-        match self.settings.rates[side] {
-            Rate::OfLink => {}
-            Rate::Declared(rate) => satellite.rate = Some(rate),
-            Rate::Measured => satellite.rate = None,
+        let mut settings = self.settings.gateway.clone();
+        settings.rate = self.settings.rates[side];
+        GatewayConfig {
+            local_port: if side == 0 { HUB_PORT } else { 0 },
+            front_ends: self.settings.front_ends.clone(),
+            ..GatewayConfig::with_settings(SatelliteConfig::of_link(&link.config, place), settings)
         }
-        let mut config = GatewayConfig::new(satellite);
-        config.local_port = if side == 0 { HUB_PORT } else { 0 };
-        (config.open, config.fail) = (self.settings.open, self.settings.fail);
-        (config.compression, config.memory) = (self.settings.compression, self.settings.memory);
-        config.satellite.memory = config.memory.total;
-        config
     }
 
     /// The links between the file's sites and the pair's: hub first.
@@ -137,42 +119,10 @@ impl Pair {
 }
 
 impl Settings {
-    fn from_text(text: &GatewayText) -> Result<Settings, KeyProblem> {
-        let usual = Settings::default();
-        let hold = text.hold.unwrap_or(usual.hold);
-        if !(HOLD_MIN..=HOLD_MAX).contains(&hold) {
-            return Err(KeyProblem::new("hold", format!("{hold} is out of range; allowed: {HOLD_MIN} to {HOLD_MAX}")));
-        }
-        let rate = |key: &str, own: Option<&str>| match own.or(text.rate.as_deref()) {
-            None => Ok(Rate::OfLink),
-            Some("measured") => Ok(Rate::Measured),
-            Some(rate) => match rate.parse::<BitRate>() {
-                Ok(rate) if rate.bps > 0 => Ok(Rate::Declared(rate)),
-                _ => {
-                    let key = if own.is_some() { format!("{key}.rate") } else { "rate".to_owned() };
-                    let allowed = "allowed: a rate, such as \"9 Mbit/s\", or \"measured\"";
-                    Err(KeyProblem::new(key, format!("{rate:?} is no rate; {allowed}")))
-                }
-            },
-        };
-        let own = |side: &Option<super::text::GatewayDirectionText>| side.as_ref().and_then(|side| side.rate.clone());
-        Ok(Settings {
-            open: match text.open {
-                None | Some(OpenText::Answered) => Open::Answered,
-                Some(OpenText::Early) => Open::Early,
-            },
-            fail: match text.fail {
-                None | Some(FailText::Open) => Fail::Open,
-                Some(FailText::Closed) => Fail::Closed,
-            },
-            compression: match text.compression {
-                None | Some(CompressionText::Auto) => Compression::Auto,
-                Some(CompressionText::Off) => Compression::Off,
-            },
-            hold,
-            rates: [rate("forward", own(&text.forward).as_deref())?, rate("return", own(&text.back).as_deref())?],
-            memory: memory(text.memory.as_ref()).map_err(|p| p.under("memory"))?,
-        })
+    fn read(table: &Table, registry: &Registry) -> Result<Settings, KeyProblem> {
+        let (gateway, front_ends, pair) = bentpipe_gateway::Settings::read_with::<PairText>(table.clone(), registry)?;
+        let rates = [pair.forward, pair.back].map(|direction| direction.rate.unwrap_or(gateway.rate));
+        Ok(Settings { gateway, front_ends, rates })
     }
 
     /// As the record states them: key and value.
@@ -183,10 +133,10 @@ impl Settings {
             Rate::Measured => "measured".to_owned(),
         };
         let told = [
-            ("open", if self.open == Open::Early { "early" } else { "answered" }.to_owned()),
-            ("fail", if self.fail == Fail::Closed { "closed" } else { "open" }.to_owned()),
-            ("compression", if self.compression == Compression::Off { "off" } else { "auto" }.to_owned()),
-            ("hold", self.hold.to_string()),
+            ("open", if self.gateway.open == Open::Early { "early" } else { "answered" }.to_owned()),
+            ("fail", if self.gateway.fail == Fail::Closed { "closed" } else { "open" }.to_owned()),
+            ("compression", if self.gateway.compression == Compression::Off { "off" } else { "auto" }.to_owned()),
+            ("hold", self.gateway.hold.to_string()),
             ("forward rate", rate(self.rates[0])),
             ("return rate", rate(self.rates[1])),
         ];
@@ -194,29 +144,15 @@ impl Settings {
     }
 }
 
-fn memory(text: Option<&MemoryText>) -> Result<Memory, KeyProblem> {
-    let usual = Memory::default();
-    let Some(text) = text else { return Ok(usual) };
-    let within = |key: &str, size: Option<DataSize>, usual: DataSize, least: DataSize| match size {
-        Some(size) if size.bytes < least.bytes => {
-            Err(KeyProblem::new(key, format!("{size} is too little; allowed: {least} or more")))
-        }
-        size => Ok(size.unwrap_or(usual)),
-    };
-    Ok(Memory {
-        total: within("total", text.total, usual.total, TOTAL_MIN)?,
-        compression: within("compression", text.compression, usual.compression, DataSize::from_bytes(0))?,
-    })
-}
-
 /// The pairs of a case: of each link that the file puts one on.
 pub(super) fn pairs<'a>(
-    texts: impl Iterator<Item = (&'a String, &'a GatewayText)>,
+    tables: impl Iterator<Item = (&'a String, &'a Table)>,
+    registry: &Registry,
     links: &[LinkUse],
     roles: &std::collections::BTreeMap<String, Role>,
 ) -> Result<Vec<Pair>, KeyProblem> {
     let mut wanted = Vec::new();
-    for (name, text) in texts {
+    for (name, table) in tables {
         let under = |p: KeyProblem| p.under(&format!("gateways.{name}"));
         let Some(link) = links.iter().position(|link| link.name == *name) else {
             let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
@@ -226,7 +162,7 @@ pub(super) fn pairs<'a>(
             )));
         };
         can_stand(&links[link], roles).map_err(|what| under(KeyProblem::new("", what)))?;
-        wanted.push((link, Settings::from_text(text).map_err(under)?));
+        wanted.push((link, Settings::read(table, registry).map_err(under)?));
     }
     wanted.sort_by_key(|(link, _)| *link);
     Ok(place(wanted, links))

@@ -6,6 +6,7 @@ pub mod gateway;
 mod text;
 pub mod workload;
 
+use bentpipe_gateway::front_end::Registry;
 use bentpipe_link::catalogue::{self, LinkFile};
 use bentpipe_link::config::{LinkConfig, lay_over};
 use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
@@ -198,7 +199,7 @@ impl Case {
                 tcp.insert((*site).to_owned(), TcpConfig::from_table(Table::new())?);
             }
         }
-        let pairs = gateway::pairs(text.gateways.iter(), &links, &roles)?;
+        let pairs = gateway::pairs(text.gateways.iter(), &Registry::standard(), &links, &roles)?;
         let mut services = Vec::new();
         for (i, service) in text.services.iter().enumerate() {
             let under = |p: KeyProblem| p.under(&format!("services.{i}"));

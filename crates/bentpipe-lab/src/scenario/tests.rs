@@ -115,7 +115,7 @@ fn a_gateway_pair_stands_between_the_sites_and_the_link() {
     assert_eq!(config[0].satellite.rate, None);
     assert_eq!(config[1].satellite.rate, Some(bentpipe_net::units::BitRate::from_bps(1_000_000)));
     assert_eq!(config[1].satellite.hold, Duration::from_secs(120));
-    assert_eq!(config[0].open, bentpipe_gateway::Open::Early);
+    assert_eq!(config[0].settings.open, bentpipe_gateway::Open::Early);
     let hub = plan.address(plan.site("hub-gateway").unwrap()).unwrap();
     let bentpipe_gateway::satellite::Side::Terminal(at) = config[1].satellite.side else { panic!("a terminal") };
     assert_eq!((at.ip(), at.port()), (hub.into(), config[0].local_port));
@@ -171,7 +171,7 @@ fn a_comparison_runs_every_case_twice() {
         assert_eq!(case.pairs.len(), number % 2);
         assert_eq!(case.compared.as_deref(), Some(["8 KB", "64 KB"][number / 2]));
     }
-    assert_eq!(compared.cases[1].pairs[0].settings.open, bentpipe_gateway::Open::Early);
+    assert_eq!(compared.cases[1].pairs[0].settings.gateway.open, bentpipe_gateway::Open::Early);
     // Without [gateways]: on the link with the longest round trip.
     let plain = "title = 'x'\n[links.lan]\nkind = 'lan'\nbetween = ['pc', 'hub']\n\
         [links.sat]\nkind = 'geo-two-way'\nbetween = ['hub', 'ship']\n";

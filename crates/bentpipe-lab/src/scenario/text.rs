@@ -17,7 +17,7 @@ pub struct ScenarioText {
     #[serde(default)]
     pub links: BTreeMap<String, Table>,
     #[serde(default)]
-    pub gateways: BTreeMap<String, GatewayText>,
+    pub gateways: BTreeMap<String, Table>,
     #[serde(default)]
     pub hosts: BTreeMap<String, HostText>,
     #[serde(default)]
@@ -49,55 +49,6 @@ pub struct LatenessText {
 pub struct HostText {
     pub role: Option<RoleText>,
     pub tcp: Option<Table>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GatewayText {
-    pub open: Option<OpenText>,
-    pub fail: Option<FailText>,
-    pub compression: Option<CompressionText>,
-    pub hold: Option<Duration>,
-    /// Of both directions.
-    pub rate: Option<String>,
-    pub forward: Option<GatewayDirectionText>,
-    #[serde(rename = "return")]
-    pub back: Option<GatewayDirectionText>,
-    pub memory: Option<MemoryText>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GatewayDirectionText {
-    pub rate: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OpenText {
-    Answered,
-    Early,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FailText {
-    Open,
-    Closed,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CompressionText {
-    Auto,
-    Off,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MemoryText {
-    pub total: Option<DataSize>,
-    pub compression: Option<DataSize>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]

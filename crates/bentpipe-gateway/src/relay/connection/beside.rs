@@ -1,8 +1,7 @@
 //! Beside the pair: a proxy's client that is connected from here, because the other gateway cannot be reached.
 
 use super::far::{is_allowed, outcome, start};
-use super::{Connection, Next, Origin, Stage};
-use crate::asked::{Asked, Protocol};
+use super::{Connection, Next, Stage};
 use crate::notice::{Outcome, Server};
 use crate::relay::Site;
 use crate::relay::direct::Direct;
@@ -19,12 +18,13 @@ impl Connection {
     }
 
     /// Connects a proxy's client from here. What the pair would not connect to, this does not either.
-    pub(super) fn dial(&mut self, site: &mut Site<'_>, protocol: Protocol) {
-        let Some(server) = self.server.clone() else { return self.turn_away(site, protocol) };
+    pub(super) fn dial(&mut self, site: &mut Site<'_>) {
+        let Some(server) = self.server.clone() else { return self.turn_away(site) };
+        self.filter = None;
         site.shared.figures.bypassed += 1;
         let client = if let Server::Name(..) = server { self.client } else { None };
         let opening = Opening { client, server, traffic_class: self.traffic_class, may_pack: false, credit: 0 };
-        let socket = if is_allowed(&opening, site.shared.config.loopback) {
+        let socket = if is_allowed(&opening, site.shared.config.settings.loopback) {
             start(site, &opening).map_err(outcome)
         } else {
             Err(Outcome::Denied)
@@ -33,15 +33,15 @@ impl Connection {
             Ok(socket) => {
                 let direct = Direct::new(socket, &std::mem::take(&mut self.first));
                 self.set_stage(site, Stage::Dialing(direct));
-                self.deadline = Some(site.now + site.shared.config.answer);
+                self.deadline = Some(site.now + site.shared.config.settings.answer);
             }
-            Err(outcome) => self.count_outcome(site, protocol, outcome),
+            Err(outcome) => self.count_outcome(site, outcome),
         }
     }
 
     /// The server's handshake is under way.
     pub(super) fn await_server(&mut self, site: &mut Site<'_>) -> Next {
-        let (Origin::Asked(protocol), Some(server)) = (self.origin, self.other_socket()) else { return Next::Gone };
+        let Some(server) = self.other_socket() else { return Next::Gone };
         if self.socket.is_none_or(|socket| site.sockets.connection(socket).is_err()) {
             site.shared.figures.abandoned += 1;
             self.break_off(site, code::GIVEN_UP);
@@ -51,27 +51,25 @@ impl Connection {
             Ok(Handshake::Opening) => Next::Wait,
             Ok(Handshake::Open) => {
                 self.deadline = None;
-                let mut reply = Vec::new();
-                Asked::reply(protocol, Outcome::Open, &mut reply);
-                self.inbound.put(&reply);
+                self.put_reply(Outcome::Open);
                 match std::mem::replace(&mut self.stage, Stage::Gone) {
                     Stage::Dialing(direct) => self.set_stage(site, Stage::Beside(direct)),
                     _ => Next::Gone,
                 }
             }
             Err(error) => {
-                self.not_dialed(site, protocol, outcome(error));
+                self.not_dialed(site, outcome(error));
                 Next::Again
             }
         }
     }
 
     /// The server cannot be reached from here either.
-    pub(super) fn not_dialed(&mut self, site: &mut Site<'_>, protocol: Protocol, outcome: Outcome) {
+    pub(super) fn not_dialed(&mut self, site: &mut Site<'_>, outcome: Outcome) {
         if let Some(server) = self.other_socket() {
             site.sockets.abort(server);
         }
-        self.count_outcome(site, protocol, outcome);
+        self.count_outcome(site, outcome);
     }
 
     /// Data flow past the pair.

@@ -1,13 +1,14 @@
 //! The far side: from the other gateway's opening to the reply.
 
 use super::{Connection, Next, Reach, Stage};
-use crate::config::Compression;
+use crate::front_end::End;
 use crate::notice::{Outcome, Server};
 use crate::relay::Site;
 use crate::relay::class::Meter;
 use crate::relay::frame::{Opening, Reply, code};
 use crate::relay::inbound::Fault;
 use crate::relay::outbound::Outbound;
+use crate::settings::Compression;
 use bentpipe_net::interception::Named;
 use bentpipe_net::socket::{Connection as Handshake, SocketError, SocketId};
 use std::net::{IpAddr, SocketAddr};
@@ -27,13 +28,13 @@ impl Connection {
         };
         let port = opening.server.port();
         self.out = Outbound::new(Meter::new(&site.shared.policy, port, opening.traffic_class));
-        if opening.may_pack && site.shared.config.compression == Compression::Auto {
+        if opening.may_pack && site.shared.config.settings.compression == Compression::Auto {
             self.out.may_pack();
         }
         self.out.grant(opening.credit);
         self.traffic_class = opening.traffic_class;
         self.client = opening.client;
-        if !is_allowed(&opening, site.shared.config.loopback) {
+        if !is_allowed(&opening, site.shared.config.settings.loopback) {
             self.refuse_peer(site, Outcome::Denied);
             return Next::Again;
         }
@@ -45,7 +46,7 @@ impl Connection {
         match start(site, &opening) {
             Ok(socket) => {
                 self.socket = Some(socket);
-                self.deadline = Some(site.now + site.shared.config.answer);
+                self.deadline = Some(site.now + site.shared.config.settings.answer);
                 self.server = Some(opening.server);
                 self.set_stage(site, Stage::Connecting)
             }
@@ -71,6 +72,7 @@ impl Connection {
                 let credit = self.stream.map_or(0, |stream| self.inbound.first_credit(site, stream));
                 Reply { outcome: Outcome::Open, may_pack, credit }.put(&mut reply);
                 self.out.put(&reply);
+                self.attach_filter(site, End::Server);
                 self.set_stage(site, Stage::Relaying)
             }
             Err(error) => {
@@ -106,7 +108,7 @@ pub(super) fn start(site: &mut Site<'_>, opening: &Opening) -> Result<SocketId, 
             port: *port,
             traffic_class: opening.traffic_class,
             client: opening.client.map(|client| client.ip()),
-            may_connect: if site.shared.config.loopback { is_server } else { is_foreign_server },
+            may_connect: if site.shared.config.settings.loopback { is_server } else { is_foreign_server },
         }),
         Server::Address(to) => match opening.client.filter(|client| client.is_ipv4() == to.is_ipv4()) {
             Some(client) if sockets.keeps_addresses() => {

@@ -8,13 +8,14 @@ mod near;
 use super::Site;
 use super::class::Meter;
 use super::direct::Direct;
+use super::filtered::{FilterState, FilteredSockets};
 use super::frame::{Credit, Malformed, code};
 use super::inbound::{Fault, Halt, Inbound, OVERRUN};
 use super::outbound::{Broken, Outbound};
-use crate::asked::{Asked, Protocol};
-use crate::config::Fail;
+use crate::front_end::{End, Negotiation, RelayedConnection};
 use crate::notice::{Notice, Outcome, Server};
 use crate::satellite::StreamId;
+use crate::settings::Fail;
 use bentpipe_net::interception::{Refusal, Request, RequestId};
 use bentpipe_net::socket::{Received, SocketId};
 use bentpipe_net::time::{Duration, Instant};
@@ -30,18 +31,18 @@ const CLOSING_LOOK_MAX: Duration = Duration::from_secs(10);
 /// Who wants the connection.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
-    /// A client whose request was caught.
-    Caught(RequestId),
-    /// A client of a proxy.
-    Asked(Protocol),
+    /// A client whose request was intercepted.
+    Intercepted(RequestId),
+    /// A client of an explicit proxy.
+    Explicit,
     /// The other gateway.
     Peer,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// A proxy's client has not said what it wants.
-    Asking(Asked),
+    /// An explicit proxy's client has not stated its request.
+    Asking,
     /// No stream yet: the pair is not connected.
     Waiting,
     /// The far side has been asked.
@@ -100,6 +101,9 @@ pub(crate) struct Connection {
     stage: Stage,
     client: Option<SocketAddr>,
     server: Option<Server>,
+    /// Of an explicit proxy's client, until it is answered.
+    negotiation: Option<Box<dyn Negotiation>>,
+    filter: Option<Box<FilterState>>,
     traffic_class: u8,
     /// Bytes that a proxy's client sent after its request.
     first: Vec<u8>,
@@ -115,26 +119,27 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// For a request that was caught.
-    pub(crate) fn caught(site: &mut Site<'_>, request: Request) -> Connection {
+    /// For a request that was intercepted.
+    pub(crate) fn intercepted(site: &mut Site<'_>, request: Request) -> Connection {
         let meter = Meter::new(&site.shared.policy, request.server.port(), request.traffic_class);
-        let mut connection = Connection::new(Origin::Caught(request.id), Stage::Waiting, meter);
+        let mut connection = Connection::new(Origin::Intercepted(request.id), Stage::Waiting, meter);
         connection.client = Some(request.client);
         connection.server = Some(Server::Address(request.server));
         connection.traffic_class = request.traffic_class;
-        connection.deadline = Some(site.now + site.shared.config.answer);
+        connection.deadline = Some(site.now + site.shared.config.settings.answer);
         site.shared.figures.requests += 1;
         site.shared.figures.requests_pending += 1;
         connection
     }
 
-    /// For a client of a proxy.
-    pub(crate) fn asked(site: &mut Site<'_>, socket: SocketId, protocol: Protocol) -> Connection {
+    /// For a client of an explicit proxy.
+    pub(crate) fn explicit(site: &mut Site<'_>, socket: SocketId, negotiation: Box<dyn Negotiation>) -> Connection {
         let meter = Meter::new(&site.shared.policy, 0, 0);
-        let mut connection = Connection::new(Origin::Asked(protocol), Stage::Asking(Asked::new(protocol)), meter);
+        let mut connection = Connection::new(Origin::Explicit, Stage::Asking, meter);
+        connection.negotiation = Some(negotiation);
         connection.socket = Some(socket);
         connection.client = site.sockets.peer_address(socket).ok();
-        connection.deadline = Some(site.now + site.shared.config.asking);
+        connection.deadline = Some(site.now + site.shared.config.settings.negotiation);
         connection
     }
 
@@ -142,7 +147,7 @@ impl Connection {
     pub(crate) fn opened(site: &mut Site<'_>, stream: StreamId) -> Connection {
         let mut connection = Connection::new(Origin::Peer, Stage::Hearing, Meter::new(&site.shared.policy, 0, 0));
         connection.stream = Some(stream);
-        connection.deadline = Some(site.now + site.shared.config.answer);
+        connection.deadline = Some(site.now + site.shared.config.settings.answer);
         connection
     }
 
@@ -152,6 +157,8 @@ impl Connection {
             stage,
             client: None,
             server: None,
+            negotiation: None,
+            filter: None,
             traffic_class: 0,
             first: Vec::new(),
             socket: None,
@@ -197,9 +204,61 @@ impl Connection {
 
     /// Does what can be done now.
     pub(crate) fn work(&mut self, site: &mut Site<'_>, reach: Reach) {
+        if !self.is_filtered() {
+            self.work_stages(site, reach);
+        }
+        if self.is_filtered() {
+            self.work_filtered(site, reach);
+        }
+    }
+
+    /// A filter stands between the socket and the relay.
+    fn is_filtered(&self) -> bool {
+        let relays = matches!(self.stage, Stage::Relaying | Stage::Closing(_) | Stage::Lingering);
+        relays && self.filter.is_some() && self.socket.is_some()
+    }
+
+    /// [`Connection::work`] through the filter.
+    fn work_filtered(&mut self, site: &mut Site<'_>, reach: Reach) {
+        let Some(socket) = self.socket else { return };
+        // The reply of an explicit proxy is not for the filter.
+        let replied = self.filter.as_ref().is_some_and(|filter| filter.has_begun())
+            || !matches!(self.inbound.flush_own(site, socket), Ok(false));
+        let Some(mut filter) = self.filter.take_if(|_| replied) else { return };
+        // An error is seen by whoever reads next.
+        let _ = filter.wake(site.now, site.sockets, socket);
         loop {
+            let before = filter.to_link();
+            let (now, state) = (site.now, &mut *filter);
+            let mut sockets = FilteredSockets { sockets: &mut *site.sockets, socket, state, now };
+            let (satellite, shared) = (&mut *site.satellite, &mut *site.shared);
+            self.work_stages(&mut Site { now, sockets: &mut sockets, satellite, shared }, reach);
+            // Its own answers to the other side go out at once.
+            if filter.to_link() <= before || !matches!(self.stage, Stage::Relaying) {
+                break;
+            }
+        }
+        if let Stage::Relaying = self.stage {
+            self.deadline = filter.next_wake();
+        }
+        if !self.is_gone() {
+            self.filter = Some(filter);
+        }
+        self.count_memory(site);
+    }
+
+    /// Gives the connection a filter, if a front end has one for it.
+    fn attach_filter(&mut self, site: &mut Site<'_>, end: End) {
+        let Some(server) = &self.server else { return };
+        let connection = RelayedConnection { end, client: self.client, server, traffic_class: self.traffic_class };
+        let filter = site.shared.filters.iter_mut().find_map(|source| source.filter(&connection));
+        self.filter = filter.map(|filter| Box::new(FilterState::new(filter, site.now, &self.first)));
+    }
+
+    fn work_stages(&mut self, site: &mut Site<'_>, reach: Reach) {
+        while !self.is_filtered() {
             let next = match self.stage {
-                Stage::Asking(_) => self.ask(site),
+                Stage::Asking => self.ask(site),
                 Stage::Waiting => self.open(site, reach),
                 Stage::Requested => self.await_reply(site),
                 Stage::Hearing => self.hear(site),
@@ -230,7 +289,7 @@ impl Connection {
     pub(crate) fn expire(&mut self, site: &mut Site<'_>) {
         self.deadline = None;
         match self.stage {
-            Stage::Asking(_) => {
+            Stage::Asking => {
                 site.shared.figures.bad_requests += 1;
                 self.abort(site);
             }
@@ -238,9 +297,7 @@ impl Connection {
             Stage::Hearing => self.break_off(site, code::GIVEN_UP),
             Stage::Connecting => self.refuse_peer(site, Outcome::TimedOut),
             Stage::Dialing(_) => {
-                if let Origin::Asked(protocol) = self.origin {
-                    self.not_dialed(site, protocol, Outcome::TimedOut);
-                }
+                self.not_dialed(site, Outcome::TimedOut);
             }
             Stage::Lingering if site.now >= self.lingers_until => self.abort(site),
             Stage::Telling => self.abort(site),
@@ -281,13 +338,14 @@ impl Connection {
             self.inbound.close(site);
             self.out = Outbound::new(Meter::new(&site.shared.policy, port, self.traffic_class));
             self.inbound = Inbound::default();
+            self.filter = None;
             self.set_stage(site, Stage::Waiting);
             self.count_memory(site);
             return;
         }
         match self.stage {
             Stage::Requested => self.fail(site),
-            Stage::Asking(_) | Stage::Waiting | Stage::Telling | Stage::Lingering | Stage::Gone => {}
+            Stage::Asking | Stage::Waiting | Stage::Telling | Stage::Lingering | Stage::Gone => {}
             Stage::Dialing(_) | Stage::Beside(_) | Stage::Closing(_) => {}
             Stage::Accepting | Stage::Relaying | Stage::Hearing | Stage::Connecting | Stage::Flushing => {
                 site.shared.figures.lost += u64::from(matches!(self.stage, Stage::Accepting | Stage::Relaying));
@@ -303,8 +361,8 @@ impl Connection {
         }
         self.give_up_stream(site, code::GIVEN_UP);
         match self.origin {
-            Origin::Caught(request) => {
-                let how = match site.shared.config.fail {
+            Origin::Intercepted(request) => {
+                let how = match site.shared.config.settings.fail {
                     Fail::Open => {
                         site.shared.figures.bypassed += 1;
                         Refusal::Bypassed
@@ -317,9 +375,9 @@ impl Connection {
                 site.sockets.refuse(request, how);
                 self.leave(site);
             }
-            Origin::Asked(protocol) => match site.shared.config.fail {
-                Fail::Open => self.dial(site, protocol),
-                Fail::Closed => self.turn_away(site, protocol),
+            Origin::Explicit => match site.shared.config.settings.fail {
+                Fail::Open => self.dial(site),
+                Fail::Closed => self.turn_away(site),
             },
             Origin::Peer => {}
         }
@@ -328,18 +386,18 @@ impl Connection {
     /// Ends it at once with resets on both sides.
     pub(crate) fn end(&mut self, site: &mut Site<'_>) {
         match (&self.stage, self.origin) {
-            (Stage::Waiting | Stage::Requested, Origin::Asked(protocol)) => {
+            (Stage::Waiting | Stage::Requested, Origin::Explicit) => {
                 self.give_up_stream(site, code::ENDING);
-                self.turn_away(site, protocol);
+                self.turn_away(site);
             }
             (Stage::Waiting | Stage::Requested, _) => self.fail(site),
             _ => self.break_off(site, code::ENDING),
         }
     }
 
-    fn turn_away(&mut self, site: &mut Site<'_>, protocol: Protocol) {
+    fn turn_away(&mut self, site: &mut Site<'_>) {
         site.shared.figures.turned_away += 1;
-        self.tell_outcome(site, protocol, Outcome::Busy);
+        self.tell_outcome(site, Outcome::Busy);
     }
 
     fn set_stage(&mut self, site: &mut Site<'_>, stage: Stage) -> Next {
@@ -357,6 +415,7 @@ impl Connection {
         self.forget_stream(site);
         self.deadline = None;
         self.first = Vec::new();
+        (self.negotiation, self.filter) = (None, None);
         self.count_memory(site);
     }
 
@@ -369,12 +428,14 @@ impl Connection {
     }
 
     fn count_memory(&mut self, site: &mut Site<'_>) {
-        let asking = match &self.stage {
-            Stage::Asking(asked) => asked.held(),
+        let negotiation = self.negotiation.as_ref().map_or(0, |negotiation| negotiation.memory());
+        let filter = self.filter.as_ref().map_or(0, |filter| filter.held());
+        let direct = match &self.stage {
             Stage::Dialing(direct) | Stage::Beside(direct) => direct.held(),
             _ => 0,
         };
-        let held = (self.out.held() + self.inbound.held() + self.first.capacity() + asking) as u64;
+        let held =
+            (self.out.held() + self.inbound.held() + self.first.capacity() + negotiation + filter + direct) as u64;
         site.shared.figures.memory_held = site.shared.figures.memory_held + held - self.held;
         self.held = held;
     }

@@ -1,8 +1,7 @@
 //! The near side: from a client's request to its answer.
 
 use super::{Connection, LINGER, Next, Origin, Reach, Stage};
-use crate::asked::{Asked, Progress, Protocol};
-use crate::config::{Compression, Open};
+use crate::front_end::{End, Progress};
 use crate::notice::{Notice, Outcome, Server};
 use crate::relay::Site;
 use crate::relay::class::Meter;
@@ -10,28 +9,29 @@ use crate::relay::frame::{Opening, Reply, code};
 use crate::relay::inbound::{Fault, Halt};
 use crate::relay::outbound::Outbound;
 use crate::satellite::Class;
+use crate::settings::{Compression, Open};
 use bentpipe_net::interception::Refusal;
 use bentpipe_net::socket::{Connection as Handshake, Received};
 
 impl Connection {
-    /// A proxy's client says what it wants.
+    /// An explicit proxy's client states its request.
     pub(super) fn ask(&mut self, site: &mut Site<'_>) -> Next {
-        let (Origin::Asked(protocol), Some(socket)) = (self.origin, self.socket) else { return Next::Gone };
+        let Some(socket) = self.socket else { return Next::Gone };
         loop {
             match self.inbound.flush_own(site, socket) {
                 Ok(true) => {}
                 Ok(false) => return Next::Wait,
                 Err(_) => return self.hang_up(site),
             }
-            let mut heard = [0; 512];
-            let count = match site.sockets.receive(socket, &mut heard) {
+            let mut received = [0; 512];
+            let count = match site.sockets.receive(socket, &mut received) {
                 Ok(Received::Bytes(count)) => count,
                 Ok(Received::Nothing) => return Next::Wait,
                 Ok(Received::End) | Err(_) => return self.hang_up(site),
             };
-            let Stage::Asking(asked) = &mut self.stage else { return Next::Gone };
+            let Some(negotiation) = &mut self.negotiation else { return Next::Gone };
             let mut reply = Vec::new();
-            let progress = asked.hear(&heard[..count], &mut reply);
+            let progress = negotiation.receive(&received[..count], &mut reply);
             self.inbound.put(&reply);
             if self.inbound.flush_own(site, socket).is_err() {
                 return self.hang_up(site);
@@ -49,9 +49,9 @@ impl Connection {
                     site.shared.figures.requests += 1;
                     site.shared.figures.bytes_taken += rest.len() as u64;
                     self.first = rest;
-                    self.deadline = Some(site.now + site.shared.config.answer);
-                    if site.shared.figures.requests_pending >= site.shared.config.pending as u64 {
-                        self.count_outcome(site, protocol, Outcome::Busy);
+                    self.deadline = Some(site.now + site.shared.config.settings.answer);
+                    if site.shared.figures.requests_pending >= site.shared.config.settings.pending as u64 {
+                        self.count_outcome(site, Outcome::Busy);
                         return Next::Again;
                     }
                     return self.set_stage(site, Stage::Waiting);
@@ -92,15 +92,18 @@ impl Connection {
         // Where a proxy listens, the client is of this site alone: the server need not see it, only whoever looks names up,
         // to share the look-ups among the clients.
         let by_name = matches!(server, Server::Name(..));
-        let client = self.client.filter(|_| by_name || matches!(self.origin, Origin::Caught(_)));
+        let client = self.client.filter(|_| by_name || matches!(self.origin, Origin::Intercepted(_)));
         let credit = self.inbound.first_credit(site, stream);
         let opening = Opening { client, server, traffic_class: self.traffic_class, may_pack, credit };
         let mut frame = Vec::with_capacity(48);
         opening.put(&mut frame);
         self.out.put(&frame);
-        // Kept until there is an answer: should the pair be lost, they may go another way.
-        self.out.put_data(&self.first);
-        match site.shared.config.open {
+        // Kept until there is an answer: should the pair be lost, they may take another route.
+        self.attach_filter(site, End::Client);
+        if self.filter.is_none() {
+            self.out.put_data(&self.first);
+        }
+        match site.shared.config.settings.open {
             Open::Answered => self.set_stage(site, Stage::Requested),
             Open::Early => {
                 if let Err(next) = self.send_opening(site) {
@@ -141,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// Whether a proxy's client has gone while it waited. Whether a caught one has is seen when it is answered.
+    /// Whether a proxy's client has gone while it waited. Whether an intercepted one has is seen when it is answered.
     fn is_client_gone(&mut self, site: &mut Site<'_>) -> bool {
         self.socket.is_some_and(|socket| site.sockets.connection(socket).is_err())
     }
@@ -160,7 +163,7 @@ impl Connection {
         site.shared.figures.relayed += 1;
         self.deadline = None;
         self.out.grant(reply.credit);
-        if reply.may_pack && site.shared.config.compression == Compression::Auto {
+        if reply.may_pack && site.shared.config.settings.compression == Compression::Auto {
             self.out.may_pack();
         }
         match self.stage {
@@ -174,17 +177,15 @@ impl Connection {
         self.deadline = None;
         self.first = Vec::new();
         match self.origin {
-            Origin::Caught(request) => match site.sockets.answer(request) {
+            Origin::Intercepted(request) => match site.sockets.answer(request) {
                 Ok(socket) => {
                     self.socket = Some(socket);
                     self.set_stage(site, Stage::Accepting)
                 }
                 Err(_) => self.abandoned(site),
             },
-            Origin::Asked(protocol) => {
-                let mut reply = Vec::new();
-                Asked::reply(protocol, Outcome::Open, &mut reply);
-                self.inbound.put(&reply);
+            Origin::Explicit => {
+                self.put_reply(Outcome::Open);
                 self.set_stage(site, Stage::Relaying)
             }
             Origin::Peer => Next::Gone,
@@ -208,7 +209,7 @@ impl Connection {
         self.count(site, outcome);
         self.give_up_stream(site, code::GIVEN_UP);
         match (self.origin, self.is_pending()) {
-            (Origin::Caught(request), true) => {
+            (Origin::Intercepted(request), true) => {
                 let how = match outcome {
                     Outcome::Refused => Refusal::Refused,
                     Outcome::Unreachable | Outcome::Denied => Refusal::Unreachable,
@@ -218,7 +219,7 @@ impl Connection {
                 site.sockets.refuse(request, how);
                 self.leave(site);
             }
-            (Origin::Asked(protocol), true) => self.tell_outcome(site, protocol, outcome),
+            (Origin::Explicit, true) => self.tell_outcome(site, outcome),
             // Answered early: all that is left is a reset.
             _ => self.abort(site),
         }
@@ -240,15 +241,22 @@ impl Connection {
     }
 
     /// Counts it and tells a proxy's client.
-    pub(super) fn count_outcome(&mut self, site: &mut Site<'_>, protocol: Protocol, outcome: Outcome) {
+    pub(super) fn count_outcome(&mut self, site: &mut Site<'_>, outcome: Outcome) {
         self.count(site, outcome);
-        self.tell_outcome(site, protocol, outcome);
+        self.tell_outcome(site, outcome);
     }
 
-    pub(super) fn tell_outcome(&mut self, site: &mut Site<'_>, protocol: Protocol, outcome: Outcome) {
+    /// The reply of an explicit proxy to its client.
+    pub(super) fn put_reply(&mut self, outcome: Outcome) {
         let mut reply = Vec::new();
-        Asked::reply(protocol, outcome, &mut reply);
+        if let Some(negotiation) = self.negotiation.take() {
+            negotiation.reply(outcome, &mut reply);
+        }
         self.inbound.put(&reply);
+    }
+
+    pub(super) fn tell_outcome(&mut self, site: &mut Site<'_>, outcome: Outcome) {
+        self.put_reply(outcome);
         self.set_stage(site, Stage::Telling);
         self.deadline = Some(site.now + LINGER);
         self.work(site, Reach::No);

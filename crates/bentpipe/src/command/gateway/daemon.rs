@@ -14,8 +14,10 @@ use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::{self, Rights};
 use bentpipe_host::gateway::{GatewayDriver, SiteOptions};
 use bentpipe_host::namespace::raise_descriptor_limit;
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +69,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     let satellite = QuicSatellite::with_incoming(clock.now(), file.gateway.satellite.clone(), file.incoming, crypto, 0)
         .with_context(|| format!("{}: the satellite side", path.display()))?;
     let gateway = Gateway::new(file.gateway.clone(), Box::new(satellite));
-    let driver = GatewayDriver::start(None, clock, gateway, capture_options(&file))
+    let driver = GatewayDriver::start(None, clock, gateway, site_options(&file))
         .with_context(|| format!("{}: the gateway cannot start", path.display()))?;
     let figures = metrics::Shared::default();
     if let Some(address) = file.metrics {
@@ -75,16 +77,16 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
             .map_err(|error| BadInput(format!("cannot serve metrics at {address}: {error}")))?;
     }
     log.line(Level::INFO, &format!("{} gateway, key {}: {}", name(role), own.public(), summary(&file)));
-    notify::tell(notify::READY);
+    notify::tell(&[NotifyState::Ready]);
     let mut watchdog = notify::Watchdog::from_environment();
     let mut draining: Option<Instant> = None;
-    let is_asked = file.capture.is_some() || file.socks.is_some() || file.connect.is_some();
+    let takes_clients = file.capture.is_some() || listening(&file).next().is_some();
     let mut file = file;
     loop {
         let is_done = driver.wait_until_done(TICK);
         for notice in driver.take_notices() {
             // Of no concern where nobody asks, as at most hubs, or where no request is taken any more.
-            if matches!(notice, Notice::Failing { .. } | Notice::Relaying) && (!is_asked || draining.is_some()) {
+            if matches!(notice, Notice::Failing { .. } | Notice::Relaying) && (!takes_clients || draining.is_some()) {
                 continue;
             }
             log.notice(level(&notice), &notice);
@@ -104,7 +106,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
             break;
         }
         if stop.load(Ordering::Relaxed) && draining.is_none() {
-            notify::tell(notify::STOPPING);
+            notify::tell(&[NotifyState::Stopping]);
             let limit = file.drain.to_std();
             let open = now.connections_open;
             log.line(Level::INFO, &format!("stopping: {open} connections may end within {limit:?}"));
@@ -112,10 +114,12 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
             draining = Some(Instant::now() + limit);
         }
         if reload.swap(false, Ordering::Relaxed) {
-            notify::tell(&notify::reloading());
+            // Since systemd 253 a service of the type `notify-reload` says when it began, too.
+            let began = NotifyState::monotonic_usec_now().ok();
+            notify::tell(&[NotifyState::Reloading].into_iter().chain(began).collect::<Vec<_>>());
             match read(path, role) {
                 Ok(new) => {
-                    let rest_changed = file.reload(&new);
+                    let rest = file.reload(&new);
                     let rate = file.gateway.satellite.rate;
                     driver.set_rate(rate);
                     driver.set_incoming(file.incoming);
@@ -123,13 +127,14 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
                     let incoming = file.incoming.map_or("a guess".to_owned(), |rate| rate.to_string());
                     let name = path.display();
                     log.line(Level::INFO, &format!("read {name} again: link rate {said}, incoming {incoming}"));
-                    if rest_changed {
-                        log.line(Level::WARN, "what else has changed in the file takes effect with the next start");
+                    if !rest.is_empty() {
+                        let what = format!("changed too, which takes effect with the next start: {}", rest.join(", "));
+                        log.line(Level::WARN, &what);
                     }
                 }
                 Err(error) => log.line(Level::ERROR, &format!("keeping what was read before: {error}")),
             }
-            notify::tell(notify::READY);
+            notify::tell(&[NotifyState::Ready]);
         }
     }
     let last = driver.stop();
@@ -147,12 +152,12 @@ fn read(path: &Path, role: Role) -> Result<GatewayFile, BadInput> {
     Ok(file)
 }
 
-fn capture_options(file: &GatewayFile) -> SiteOptions {
+fn site_options(file: &GatewayFile) -> SiteOptions {
     SiteOptions {
         rules: file.capture.clone(),
-        closed: file.gateway.fail == Fail::Closed,
+        closed: file.gateway.settings.fail == Fail::Closed,
         pair: Some(file.listen),
-        held_max: file.gateway.pending.saturating_mul(2),
+        held_max: file.gateway.settings.pending.saturating_mul(2),
         ..SiteOptions::default()
     }
 }
@@ -193,9 +198,12 @@ fn summary(file: &GatewayFile) -> String {
         Some(capture) => parts.push(format!("captures on {}", capture.interfaces.join(", "))),
         None => parts.push("captures nothing".into()),
     }
-    let offers = [("SOCKS5", file.socks), ("HTTP CONNECT", file.connect), ("metrics", file.metrics)];
-    for (what, address) in offers {
-        parts.extend(address.map(|address| format!("{what} at {address}")));
-    }
+    let metrics = file.metrics.map(|address| ("metrics", address));
+    parts.extend(listening(file).chain(metrics).map(|(what, address)| format!("{what} at {address}")));
     parts.join("; ")
+}
+
+/// Front ends with a listener, and where it is.
+fn listening(file: &GatewayFile) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+    file.gateway.front_ends.iter().filter_map(|front_end| Some((front_end.name, front_end.address?)))
 }
