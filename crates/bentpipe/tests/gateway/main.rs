@@ -24,8 +24,9 @@ mod silence;
 mod strangers;
 
 use bentpipe_host::namespace::acquire_privilege;
+use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Mutex;
+use std::sync::{PoisonError, RwLock};
 
 /// A part's name, and what it does; `true`: with the full numbers.
 type Part = (&'static str, fn(bool));
@@ -48,53 +49,49 @@ const PARTS: [Part; 13] = [
 const ALONE: [&str; 3] = ["deaths", "pushback", "scale"];
 /// The others mostly wait.
 const AT_ONCE: usize = 3;
+/// Names the part that a process of its own runs.
+const PART: &str = "BENTPIPE_GATEWAY_PART";
 
 fn main() -> ExitCode {
-    let (flags, wanted): (Vec<_>, Vec<_>) = std::env::args().skip(1).partition(|argument| argument.starts_with('-'));
-    let full = flags.iter().any(|flag| flag == "--full");
-    let is_wanted = |part: &&Part| wanted.is_empty() || wanted.iter().any(|name| part.0.contains(name.as_str()));
-    let parts: Vec<&Part> = PARTS.iter().filter(is_wanted).collect();
-    if let [(name, run)] = parts[..] {
-        if acquire_privilege().is_err() {
-            eprintln!("skipped: this machine lets nobody make namespaces");
-            return ExitCode::SUCCESS;
-        }
-        eprintln!("gateway: {name}");
-        run(full);
-        return ExitCode::SUCCESS;
+    let (full, arguments): (Vec<_>, Vec<_>) = std::env::args().partition(|argument| argument == "--full");
+    let full = !full.is_empty();
+    if let Ok(part) = std::env::var(PART) {
+        return run(&part, full);
     }
-    // Each in a process of its own, so that several can go on side by side.
-    let (alone, together): (Vec<&str>, Vec<&str>) =
-        parts.iter().map(|part| part.0).partition(|name| ALONE.contains(name));
-    let failed = Mutex::new(Vec::new());
-    let waiting = Mutex::new(together.into_iter());
-    let next = || waiting.lock().unwrap().next();
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some(name) = next() {
-                    if !passes(name, full) {
-                        failed.lock().unwrap().push(name);
-                    }
-                }
-            });
-        }
-    });
-    let mut failed = failed.into_inner().unwrap();
-    failed.extend(alone.into_iter().filter(|name| !passes(name, full)));
-    if failed.is_empty() {
-        return ExitCode::SUCCESS;
-    }
-    eprintln!("gateway: failed: {}", failed.join(", "));
-    ExitCode::FAILURE
+    // Several parts may be named, where the harness takes one filter.
+    let is_name = |argument: &&String| PARTS.iter().any(|(name, _)| name == argument);
+    let wanted: Vec<String> = arguments.iter().filter(is_name).cloned().collect();
+    let mut arguments = Arguments::from_iter(arguments.into_iter().filter(|argument| !wanted.contains(argument)));
+    arguments.test_threads.get_or_insert(AT_ONCE);
+    let parts = PARTS.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name));
+    let trials = parts.map(|(name, _)| Trial::test(*name, move || passes(name, full))).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// Runs a part as a process, and shows what it says once it has ended.
-fn passes(name: &str, full: bool) -> bool {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.arg(name).args(full.then_some("--full")).stdin(Stdio::null());
-    let output = command.output().unwrap();
-    // In one piece, so that parts do not talk in between.
+fn run(part: &str, full: bool) -> ExitCode {
+    if acquire_privilege().is_err() {
+        eprintln!("skipped: this machine lets nobody make namespaces");
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("gateway: {part}");
+    let found = PARTS.iter().find(|(name, _)| *name == part);
+    found.unwrap_or_else(|| panic!("there is no part {part:?}")).1(full);
+    ExitCode::SUCCESS
+}
+
+/// Runs a part as a process, and shows its output once it has ended: in one piece, so that parts do not talk in between.
+fn passes(name: &str, full: bool) -> Result<(), Failed> {
+    static MACHINE: RwLock<()> = RwLock::new(());
+    let (mut alone, mut together) = (None, None);
+    if ALONE.contains(&name) {
+        alone = Some(MACHINE.write().unwrap_or_else(PoisonError::into_inner));
+    } else {
+        together = Some(MACHINE.read().unwrap_or_else(PoisonError::into_inner));
+    }
+    let mut command = Command::new(std::env::current_exe()?);
+    command.env(PART, name).args(full.then_some("--full")).stdin(Stdio::null());
+    let output = command.output()?;
     eprint!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    output.status.success()
+    drop((alone.take(), together.take()));
+    if output.status.success() { Ok(()) } else { Err(format!("{name}: {}", output.status).into()) }
 }

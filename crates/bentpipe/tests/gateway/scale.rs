@@ -66,7 +66,8 @@ fn kills(row: &Row, hub: &mut Daemon, terminal: &mut Daemon, rounds: Range<u64>,
         sums = [sums[0] + ends[0], sums[1] + ends[1]];
     }
     let [whole, errors] = sums;
-    // A few deaths may all come early on a busy machine.
+    // Of the few deaths of the short run, all may come before a transfer's end on a busy machine; of the many of the long
+    // run some must come after one.
     assert!(
         errors > 0 && (whole > 0 || !full),
         "the deaths came too early or too late: {whole} whole, {errors} errors"

@@ -33,7 +33,8 @@ const FLIGHT_BITS: u64 = (28 + 1200) * 8;
 const MEMORY_MORE_KB: u64 = 16_000;
 /// Datagrams of a flood that may come one behind the other.
 const BURST: u32 = 4;
-/// With strangers a transfer has at least this part of the rate that it has without them.
+/// With strangers a transfer has at least this part of the rate that it has without them. On an idle machine it is 0.8; a busy
+/// one sends the flood in bursts, which take the place of the transfer's packets in the link's queue.
 const SHARE: f64 = 0.7;
 /// As docs/reference/gateway.md says.
 const HANDSHAKES_MAX: f64 = 8.0;
@@ -200,6 +201,7 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     assert!(counted > 0.5 * sent as f64, "{counted} of {sent}");
     assert_eq!(row.figure_at(2, "connected"), Some(1.0));
     assert_eq!(row.figure_at(2, "memory_bytes"), Some(0.0));
+    // A burst that fills the link may well silence the pair for the three seconds that are logged, not for the hold time.
     assert_eq!(terminal.count_lines("silent for longer"), 0);
     // One line a minute.
     let lines = hub.count_lines("packets come in that are of no connection");
@@ -260,7 +262,8 @@ fn meets(row: &Row, within: Duration) -> (Daemon, Duration) {
 fn nothing_is_left(row: &Row, hub: &mut Daemon) {
     until(row, "no handshakes", |row| row.figure_at(2, "handshakes") == Some(0.0));
     assert_eq!(row.figure_at(2, "connections_open"), Some(0.0));
-    assert!(hub.count_lines("unknown key") <= 8, "{:?}", hub.seen);
+    // Of those that were being told when the flood ended, as many as there may be handshakes.
+    assert!(f64::from(hub.count_lines("unknown key") as u32) <= HANDSHAKES_MAX, "{:?}", hub.seen);
 }
 
 fn peer_key_line(row: &Row, file: &str) -> String {
@@ -314,6 +317,7 @@ fn refused() {
     let more = hub.memory_kb().saturating_sub(before);
     let told = told.into_inner();
     println!("{told} of {STRANGERS} strangers were told that they are refused; the hub takes {more} kB more");
+    // One whose handshake had to make room for another's is told nothing, or something else.
     assert!(told >= STRANGERS * 9 / 10, "{told}");
     until(&row, "counted", |row| row.figure_at(2, "strangers_total") == Some(1.0 + f64::from(STRANGERS)));
     assert!(more < MEMORY_MORE_KB, "{more} kB");
