@@ -26,7 +26,7 @@ fn main() {
     // What the first leaves behind the second uses again: the smaller one goes first, and both count from the start.
     for compression in [0, 64] {
         let mut world =
-            World::quic(1, 0.0, |config| config.memory.compression = DataSize::from_bytes(compression << 20));
+            World::quic(1, 0.0, |config| config.settings.memory.compression = DataSize::from_bytes(compression << 20));
         world.run_ms(3_000);
         // Each has carried a request and a page, then rests.
         for index in 0..connections {
