@@ -11,13 +11,24 @@
 //! - `first_byte`, `connect_time`, `bytes`, `wrong_bytes`; series `received` and `goodput`.
 
 use crate::acceptor::Acceptor;
+use crate::kind::{Keys, Kind, PartyProgram, PartyReport, PortNeed, Setting, Shown, Transfer, Workload, of_two};
 use crate::progress::{Arrivals, check_port, check_sample_every, check_timeout};
-use crate::report::{self, App, Receiver, Report, STARTED_AT, Status};
+use crate::quantity::{self, Quantity};
+use crate::report::{self, App, Receiver, Report, Status};
 use crate::stream::{Turn, discard, receive_range, send_range};
 use crate::{Direction, SpecError};
+use bentpipe_net::content::Content;
+use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::socket::{Connection, Program, SocketError, SocketId, Sockets};
 use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::DataSize;
+use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// The kind of workload `bulk`.
+#[derive(Debug)]
+pub struct Bulk;
 
 /// How much to transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,6 +115,99 @@ impl BulkSpec {
             Direction::Upload => Receiver::Server,
         };
         report::combine(client, server, receiver)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BulkKeys {
+    direction: Option<Direction>,
+    bytes: Option<DataSize>,
+    seconds: Option<Duration>,
+    content: Option<Content>,
+    port: Option<u16>,
+    timeout: Option<Duration>,
+}
+
+/// A bulk transfer of a scenario.
+#[derive(Clone, Debug)]
+pub struct BulkWorkload {
+    /// What to transfer; its port is the default where none was chosen.
+    pub spec: BulkSpec,
+    /// What the data is made of.
+    pub content: Content,
+    /// The port that the scenario chose.
+    pub port: Option<u16>,
+}
+
+impl Kind for Bulk {
+    fn name(&self) -> &'static str {
+        "bulk"
+    }
+
+    fn quantities(&self) -> &'static [Quantity] {
+        &[
+            quantity::CONNECT_TIME,
+            quantity::BYTES,
+            quantity::WRONG_BYTES,
+            quantity::GOODPUT_STEADY,
+            quantity::FIRST_BYTE,
+            quantity::COMPLETION_TIME,
+            quantity::GOODPUT,
+        ]
+    }
+
+    fn shown(&self) -> Shown {
+        Shown::new(&[quantity::COMPLETION_TIME, quantity::GOODPUT], &[quantity::GOODPUT, quantity::RECEIVED_BYTES])
+    }
+
+    fn read(&self, keys: Keys) -> Result<Arc<dyn Workload>, KeyProblem> {
+        let keys: BulkKeys = keys.read()?;
+        let default = BulkSpec::default();
+        let spec = BulkSpec {
+            direction: keys.direction.unwrap_or(default.direction),
+            amount: match (keys.bytes, keys.seconds) {
+                (Some(size), None) => Amount::Bytes(size.bytes),
+                (None, Some(time)) => Amount::Time(time),
+                _ => return Err(KeyProblem::new("bytes", "allowed: either bytes or seconds (a time)")),
+            },
+            port: keys.port.unwrap_or(default.port),
+            timeout: keys.timeout.or(default.timeout),
+            ..default
+        };
+        spec.check()?;
+        Ok(Arc::new(BulkWorkload { spec, content: keys.content.unwrap_or_default(), port: keys.port }))
+    }
+}
+
+impl Workload for BulkWorkload {
+    fn ports(&self) -> Vec<PortNeed> {
+        vec![PortNeed { role: 1, key: "port", chosen: self.port, default: self.spec.port }]
+    }
+
+    fn program(&self, number: usize, setting: &Setting) -> PartyProgram {
+        let server = setting.first(1);
+        let spec = BulkSpec { port: server.ports[0], ..self.spec.clone() };
+        let seed = self.content.pattern(setting.seed);
+        PartyProgram::App(if number == 0 { spec.client(server.address, seed) } else { spec.server(seed) })
+    }
+
+    fn combine(&self, parties: Vec<PartyReport>) -> Report {
+        match of_two(parties) {
+            (client, Some(server)) => self.spec.combine(client, server),
+            (client, None) => client,
+        }
+    }
+
+    fn direction(&self) -> Option<Direction> {
+        Some(self.spec.direction)
+    }
+
+    fn transfer(&self) -> Option<Transfer> {
+        match self.spec.amount {
+            Amount::Bytes(bytes) => Some(Transfer { direction: self.spec.direction, bytes, connections: 1 }),
+            Amount::Time(_) => None,
+        }
     }
 }
 
@@ -249,7 +353,7 @@ impl Receiving {
             && last > mark
         {
             let rate = (self.arrivals.bytes - bytes) as f64 * 8.0 / last.since(mark).as_secs_f64();
-            report.put("goodput_steady", "bit/s", rate);
+            report.put(quantity::GOODPUT_STEADY, rate);
         }
     }
 }
@@ -339,9 +443,9 @@ impl App for BulkClient {
     fn report(&self, now: Instant) -> Report {
         let (status, until) = status_of(&self.end, now);
         let mut report = Report::new(status, self.end.as_ref().map(|(at, _)| *at));
-        report.put_time(STARTED_AT, self.started);
+        report.moments.started = self.started;
         if let (Some(started), Some(connected)) = (self.started, self.connected) {
-            report.put("connect_time", "s", connected.since(started).as_secs_f64());
+            report.put(quantity::CONNECT_TIME, connected.since(started).as_secs_f64());
         }
         self.half.fill(until, &mut report);
         report.derive();

@@ -1,31 +1,41 @@
 //! Workloads as pure state machines over streams and datagrams.
 //!
-//! Each workload has a spec that makes its two sides, a client and a server [`App`], and that combines what both saw
-//! into the one [`Report`]. They are written against [`bentpipe_net::socket::Sockets`] only: no clock, no socket, no
-//! thread and no random source is in this crate, so the same code runs in virtual time and over kernel sockets.
+//! Each module is a [`Kind`] of workload: its keys in a scenario, its roles, a program for each party, its measurements,
+//! and how the parties' reports become one [`Report`]. A [`Registry`] lists the kinds; whoever runs workloads knows no
+//! kind by name, so that another one takes one file and one line (`Registry::standard().with(…)`).
 //!
-//! | module | workload | as |
+//! Programs are written against [`bentpipe_net::socket::Sockets`] only: no clock, no socket, no thread and no random
+//! source is in this crate, so the same code runs in virtual time and over kernel sockets. Those of the kinds here can
+//! also be had without a scenario, from their specs (`BulkSpec` and so on).
+//!
+//! | module | kind of workload | as |
 //! |---|---|---|
 //! | [`ping`] | ICMP echo at an interval | ping(8) |
 //! | [`bulk`] | one TCP connection, so many bytes or so long | ttcp, tcptgen |
 //! | [`ftp`] | sessions and files, control and data connections | RFC 959, RFC 2428 |
 //! | [`page`] | a page and its objects over HTTP/1.0 or 1.1 | RFC 9112 |
-//! | [`service`] | servers without end, for real programs to talk to | |
+//! | [`command`] | any program, in live runs | |
+//! | [`service`] | services: servers without end, for real programs to talk to | |
 //!
 //! # Contract with the driver
 //!
 //! That of [`bentpipe_net::socket::Program`], and:
 //!
-//! - Both sides are made with the same seed: it names the pattern that data is made of and verified against.
-//! - The client decides when a workload is over. The driver polls the server for as long as the client is not done and
-//!   stops it afterwards; a server's `is_done` only says whether the driver must wait for it as well once the client
-//!   succeeded. Servers that merely answer say `true` as soon as they listen and must be polled all the same.
+//! - All parties are made with the same seed: it names the pattern that data is made of and verified against.
+//! - The parties that lead ([`kind::Part::Leads`]) decide when a workload is over. The driver polls those that serve for
+//!   as long as a leading one is not done and stops them afterwards; their `is_done` only says whether the driver must
+//!   wait for them as well once the leading ones succeeded. Servers that merely answer say `true` as soon as they listen
+//!   and must be polled all the same.
 //! - A turn of one connection is bounded; when it ends with work left, `next_wake` is not later than the poll's time.
 
 pub mod bulk;
+pub mod command;
 pub mod ftp;
+pub mod kind;
 pub mod page;
 pub mod ping;
+pub mod quantity;
+pub mod registry;
 pub mod report;
 pub mod service;
 
@@ -35,13 +45,17 @@ mod outbox;
 mod progress;
 mod stream;
 
+pub use kind::{Kind, Workload};
+pub use registry::Registry;
 pub use report::{App, Measurement, Report, Series, Status};
 
+use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Which way a workload's data goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The direction of a workload's data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// From the server to the client.
     Download,

@@ -14,11 +14,22 @@
 //! - A request that the own host's stack had no room for counts as sent and lost.
 
 use crate::SpecError;
+use crate::kind::{Keys, Kind, PartyProgram, Setting, Shown, Workload};
 use crate::progress::check_timeout;
+use crate::quantity::{self, Quantity};
 use crate::report::{App, Report, Series, Status};
+use bentpipe_net::content::Content;
+use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::socket::{Program, SocketError, SocketId, Sockets, count_wrong, fill_pattern};
 use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::DataSize;
+use serde::Deserialize;
 use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The kind of workload `ping`.
+#[derive(Debug)]
+pub struct Ping;
 
 /// How to ping.
 #[derive(Clone, Debug)]
@@ -74,17 +85,75 @@ impl PingSpec {
             ended: None,
         })
     }
+}
 
-    /// None: the host's stack answers.
-    #[must_use]
-    pub fn server(&self, _seed: u64) -> Option<Box<dyn App>> {
-        None
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PingKeys {
+    count: Option<u32>,
+    interval: Option<Duration>,
+    bytes: Option<DataSize>,
+    content: Option<Content>,
+    timeout: Option<Duration>,
+}
+
+/// A ping of a scenario.
+#[derive(Clone, Debug)]
+pub struct PingWorkload {
+    /// How to ping.
+    pub spec: PingSpec,
+    /// What its data is made of.
+    pub content: Content,
+}
+
+impl Kind for Ping {
+    fn name(&self) -> &'static str {
+        "ping"
     }
 
-    /// The client's report; there is nothing to join.
-    #[must_use]
-    pub fn combine(&self, client: Report, _server: Report) -> Report {
-        client
+    fn quantities(&self) -> &'static [Quantity] {
+        &[
+            quantity::SENT,
+            quantity::RECEIVED,
+            quantity::PENDING,
+            quantity::LOSS,
+            quantity::DUPLICATES,
+            quantity::DAMAGED,
+            quantity::UNKNOWN,
+            quantity::RTT_MIN,
+            quantity::RTT_MEAN,
+            quantity::RTT_MEDIAN,
+            quantity::RTT_P99,
+            quantity::RTT_MAX,
+            quantity::RTT_JITTER,
+        ]
+    }
+
+    fn shown(&self) -> Shown {
+        Shown::new(&[quantity::RTT_MEDIAN], &[quantity::RTT]).with_progress(quantity::RECEIVED, "replies")
+    }
+
+    fn read(&self, keys: Keys) -> Result<Arc<dyn Workload>, KeyProblem> {
+        let keys: PingKeys = keys.read()?;
+        let default = PingSpec::default();
+        let spec = PingSpec {
+            count: keys.count.unwrap_or(default.count),
+            interval: keys.interval.unwrap_or(default.interval),
+            data_bytes: keys.bytes.map_or(default.data_bytes, |b| usize::try_from(b.bytes).unwrap_or(usize::MAX)),
+            timeout: keys.timeout.unwrap_or(default.timeout),
+        };
+        spec.check()?;
+        Ok(Arc::new(PingWorkload { spec, content: keys.content.unwrap_or_default() }))
+    }
+}
+
+impl Workload for PingWorkload {
+    fn program(&self, number: usize, setting: &Setting) -> PartyProgram {
+        let seed = self.content.pattern(setting.seed);
+        match number {
+            0 => PartyProgram::App(self.spec.client(setting.first(1).address, seed)),
+            _ => PartyProgram::Stack,
+        }
     }
 }
 
@@ -244,20 +313,20 @@ impl App for PingClient {
         };
         let mut report = Report::new(status, self.ended);
         let sent = self.probes.len() as f64;
-        report.put("sent", "1", sent);
-        report.put("received", "1", self.received as f64);
+        report.put(quantity::SENT, sent);
+        report.put(quantity::RECEIVED, self.received as f64);
         let pending = self.pending(now) as f64;
-        report.put("pending", "1", pending);
+        report.put(quantity::PENDING, pending);
         if sent > pending {
-            report.put("loss", "1", 1.0 - self.received as f64 / (sent - pending));
+            report.put(quantity::LOSS, 1.0 - self.received as f64 / (sent - pending));
         }
-        report.put("duplicates", "1", self.duplicates as f64);
-        report.put("damaged", "1", self.damaged as f64);
-        report.put("unknown", "1", self.unknown as f64);
+        report.put(quantity::DUPLICATES, self.duplicates as f64);
+        report.put(quantity::DAMAGED, self.damaged as f64);
+        report.put(quantity::UNKNOWN, self.unknown as f64);
         let points: Vec<(Instant, f64)> =
             self.probes.iter().filter_map(|p| Some((p.sent, p.round_trip?.as_secs_f64()))).collect();
         put_round_trips(&mut report, &points);
-        report.series.push(Series { name: "rtt".to_owned(), unit: "s", points });
+        report.series.push(Series { quantity: quantity::RTT, points });
         report
     }
 }
@@ -269,14 +338,14 @@ fn put_round_trips(report: &mut Report, points: &[(Instant, f64)]) {
     sorted.sort_by(f64::total_cmp);
     let (Some(min), Some(max)) = (sorted.first(), sorted.last()) else { return };
     let count = sorted.len();
-    report.put("rtt_min", "s", *min);
-    report.put("rtt_mean", "s", sorted.iter().sum::<f64>() / count as f64);
-    report.put("rtt_median", "s", (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0);
-    report.put("rtt_p99", "s", sorted[(count * 99).div_ceil(100) - 1]);
-    report.put("rtt_max", "s", *max);
+    report.put(quantity::RTT_MIN, *min);
+    report.put(quantity::RTT_MEAN, sorted.iter().sum::<f64>() / count as f64);
+    report.put(quantity::RTT_MEDIAN, (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0);
+    report.put(quantity::RTT_P99, sorted[(count * 99).div_ceil(100) - 1]);
+    report.put(quantity::RTT_MAX, *max);
     if count > 1 {
         let steps: f64 = points.windows(2).map(|pair| (pair[1].1 - pair[0].1).abs()).sum();
-        report.put("rtt_jitter", "s", steps / (count - 1) as f64);
+        report.put(quantity::RTT_JITTER, steps / (count - 1) as f64);
     }
 }
 
@@ -312,15 +381,19 @@ mod tests {
         let mut report = Report::new(Status::Done, None);
         let points: Vec<_> = [3.0, 1.0, 2.0, 6.0].iter().map(|s| (Instant::ZERO, *s)).collect();
         put_round_trips(&mut report, &points);
-        for (name, value) in
-            [("rtt_min", 1.0), ("rtt_mean", 3.0), ("rtt_median", 2.5), ("rtt_p99", 6.0), ("rtt_jitter", 7.0 / 3.0)]
-        {
-            assert_eq!(report.value(name), Some(value), "{name}");
+        for (quantity, value) in [
+            (quantity::RTT_MIN, 1.0),
+            (quantity::RTT_MEAN, 3.0),
+            (quantity::RTT_MEDIAN, 2.5),
+            (quantity::RTT_P99, 6.0),
+            (quantity::RTT_JITTER, 7.0 / 3.0),
+        ] {
+            assert_eq!(report.value(quantity), Some(value), "{quantity:?}");
         }
         let mut one = Report::new(Status::Done, None);
         put_round_trips(&mut one, &points[..1]);
-        assert_eq!(one.value("rtt_p99"), Some(3.0));
-        assert_eq!(one.value("rtt_jitter"), None);
+        assert_eq!(one.value(quantity::RTT_P99), Some(3.0));
+        assert_eq!(one.value(quantity::RTT_JITTER), None);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What arrived over time, and the time-out of an application that sees no progress.
 
 use crate::SpecError;
-use crate::report::{FIRST_BYTE_AT, LAST_BYTE_AT, Report, Series};
+use crate::quantity;
+use crate::report::{Report, Series};
 use bentpipe_net::time::{Duration, Instant};
 
 /// Data bytes as their receiver saw them.
@@ -64,17 +65,17 @@ impl Arrivals {
     /// Puts bytes, times and series into `report`. `received` ends with a point at `until`; `goodput` has whole
     /// intervals only, as the last packet alone in a sliver of an interval would show a rate that never was.
     pub fn fill(&self, until: Instant, report: &mut Report) {
-        report.put("bytes", "B", self.bytes as f64);
-        report.put("wrong_bytes", "B", self.wrong as f64);
-        report.put_time(FIRST_BYTE_AT, self.first);
-        report.put_time(LAST_BYTE_AT, self.last);
+        report.put(quantity::BYTES, self.bytes as f64);
+        report.put(quantity::WRONG_BYTES, self.wrong as f64);
+        report.moments.first_byte = self.first;
+        report.moments.last_byte = self.last;
         let Some(mut samples) = self.samples.clone() else { return };
         samples.advance(until, self.bytes);
         if samples.received.last().is_some_and(|(at, _)| *at < until) {
             samples.received.push((until, self.bytes as f64));
         }
-        report.series.push(Series { name: "received".to_owned(), unit: "B", points: samples.received });
-        report.series.push(Series { name: "goodput".to_owned(), unit: "bit/s", points: samples.goodput });
+        report.series.push(Series { quantity: quantity::RECEIVED_BYTES, points: samples.received });
+        report.series.push(Series { quantity: quantity::GOODPUT, points: samples.goodput });
     }
 }
 
@@ -163,10 +164,10 @@ mod tests {
         let mut report = Report::new(Status::Running, None);
         arrivals.fill(at(1800), &mut report);
         assert_eq!(
-            report.points("received"),
+            report.points(quantity::RECEIVED_BYTES),
             [(at(100), 0.0), (at(600), 1000.0), (at(1100), 2000.0), (at(1600), 2000.0), (at(1800), 2500.0)]
         );
-        assert_eq!(report.points("goodput"), [(at(600), 16000.0), (at(1100), 16000.0), (at(1600), 0.0)]);
-        assert_eq!(report.value("wrong_bytes"), Some(3.0));
+        assert_eq!(report.points(quantity::GOODPUT), [(at(600), 16000.0), (at(1100), 16000.0), (at(1600), 0.0)]);
+        assert_eq!(report.value(quantity::WRONG_BYTES), Some(3.0));
     }
 }

@@ -1,13 +1,13 @@
-//! What a workload says about itself.
+//! The results of a workload, or of one party of it.
 //!
-//! Each side reports what it alone can know; a spec's `combine` joins the two. Between the sides, points in time travel
-//! as measurements whose names end in `_at` (seconds since the run's start); `combine` turns them into spans and drops
-//! them.
+//! Each party reports what it alone can know; a workload's `combine` joins the parties' reports. Points in time that a
+//! quantity spans from one party to another stand in [`Moments`] until then.
 
+use crate::quantity::{BYTES, COMPLETION_TIME, FIRST_BYTE, GOODPUT, Quantity};
 use bentpipe_net::socket::Program;
 use bentpipe_net::time::Instant;
 
-/// Where a workload, or one side of it, stands.
+/// Where a workload, or one party of it, stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Status {
     /// Not at its end.
@@ -18,26 +18,33 @@ pub enum Status {
     Failed(String),
 }
 
-/// One number with its unit.
-#[derive(Clone, PartialEq, Debug)]
+/// A single number.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measurement {
-    /// `goodput`, `completion_time`, `rtt_median`, …
-    pub name: &'static str,
-    /// `bit/s`, `s`, `B`, `1` for ratios and counts.
-    pub unit: &'static str,
-    /// The value.
+    /// What was measured.
+    pub quantity: Quantity,
+    /// The value, in the quantity's unit.
     pub value: f64,
 }
 
 /// A number over time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
-    /// `received`, `goodput`, `rtt`.
-    pub name: String,
-    /// Unit of the values.
-    pub unit: &'static str,
+    /// What was measured.
+    pub quantity: Quantity,
     /// Time in the run, value; in order of time.
     pub points: Vec<(Instant, f64)>,
+}
+
+/// Points in time that one party knows and another's measurements are counted from or to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Moments {
+    /// The client first asked for a connection.
+    pub started: Option<Instant>,
+    /// The first byte of data was received.
+    pub first_byte: Option<Instant>,
+    /// The last byte of data was received.
+    pub last_byte: Option<Instant>,
 }
 
 /// What is known at some moment; partial before the end.
@@ -47,62 +54,61 @@ pub struct Report {
     pub status: Status,
     /// When it was done or failed.
     pub ended: Option<Instant>,
-    /// Single numbers; a name occurs once.
+    /// Single numbers; a quantity occurs once.
     pub measurements: Vec<Measurement>,
-    /// Numbers over time; a name occurs once.
+    /// Numbers over time; a quantity occurs once.
     pub series: Vec<Series>,
+    /// Points in time for the parties' reports to be joined by.
+    pub moments: Moments,
 }
 
-/// One side of a workload that can say how it went.
+/// One party of a workload, which can say how it went.
 pub trait App: Program {
     /// What is known at `now`, at any time: before the end the results are partial.
     fn report(&self, now: Instant) -> Report;
 }
 
 impl Report {
-    /// The value of the measurement called `name`.
+    /// A report without measurements.
     #[must_use]
-    pub fn value(&self, name: &str) -> Option<f64> {
-        self.measurements.iter().find(|m| m.name == name).map(|m| m.value)
+    pub fn new(status: Status, ended: Option<Instant>) -> Self {
+        Report { status, ended, measurements: Vec::new(), series: Vec::new(), moments: Moments::default() }
     }
 
-    /// The points of the series called `name`; none when there is no such series.
+    /// The value measured of a quantity.
     #[must_use]
-    pub fn points(&self, name: &str) -> &[(Instant, f64)] {
-        self.series.iter().find(|s| s.name == name).map_or(&[], |s| &s.points)
+    pub fn value(&self, quantity: Quantity) -> Option<f64> {
+        self.measurements.iter().find(|m| m.quantity == quantity).map(|m| m.value)
     }
 
-    pub(crate) fn new(status: Status, ended: Option<Instant>) -> Self {
-        Report { status, ended, measurements: Vec::new(), series: Vec::new() }
+    /// The points of a quantity's series; none when there is no such series.
+    #[must_use]
+    pub fn points(&self, quantity: Quantity) -> &[(Instant, f64)] {
+        self.series.iter().find(|s| s.quantity == quantity).map_or(&[], |s| &s.points)
     }
 
-    /// Adds a measurement, or replaces the one of this name.
-    pub(crate) fn put(&mut self, name: &'static str, unit: &'static str, value: f64) {
-        match self.measurements.iter_mut().find(|m| m.name == name) {
-            Some(m) => *m = Measurement { name, unit, value },
-            None => self.measurements.push(Measurement { name, unit, value }),
+    /// Adds a measurement, or replaces the one of this quantity.
+    pub fn put(&mut self, quantity: Quantity, value: f64) {
+        match self.measurements.iter_mut().find(|m| m.quantity == quantity) {
+            Some(m) => m.value = value,
+            None => self.measurements.push(Measurement { quantity, value }),
         }
     }
 
-    pub(crate) fn put_time(&mut self, name: &'static str, at: Option<Instant>) {
-        if let Some(at) = at {
-            self.put(name, "s", at.as_secs_f64());
+    /// Derives [`FIRST_BYTE`], [`COMPLETION_TIME`] (when done) and [`GOODPUT`] from the points in time that are known.
+    pub fn derive(&mut self) {
+        let seconds = |at: Option<Instant>| at.map(Instant::as_secs_f64);
+        let Some(started) = seconds(self.moments.started) else { return };
+        if let Some(first) = seconds(self.moments.first_byte) {
+            self.put(FIRST_BYTE, first - started);
         }
-    }
-
-    /// Derives `first_byte`, `completion_time` (when done) and `goodput` from the points in time that are known.
-    pub(crate) fn derive(&mut self) {
-        let Some(started) = self.value(STARTED_AT) else { return };
-        if let Some(first) = self.value(FIRST_BYTE_AT) {
-            self.put("first_byte", "s", first - started);
-        }
-        self.measurements.retain(|m| m.name != "completion_time");
-        let Some(took) = self.value(LAST_BYTE_AT).map(|last| last - started) else { return };
+        self.measurements.retain(|m| m.quantity != COMPLETION_TIME);
+        let Some(took) = seconds(self.moments.last_byte).map(|last| last - started) else { return };
         if self.status == Status::Done {
-            self.put("completion_time", "s", took);
+            self.put(COMPLETION_TIME, took);
         }
-        if let Some(bytes) = self.value("bytes").filter(|_| took > 0.0) {
-            self.put("goodput", "bit/s", bytes * 8.0 / took);
+        if let Some(bytes) = self.value(BYTES).filter(|_| took > 0.0) {
+            self.put(GOODPUT, bytes * 8.0 / took);
         }
     }
 }
@@ -114,27 +120,23 @@ pub(crate) enum Receiver {
     Server,
 }
 
-/// Joins both sides. What the receiver measured replaces what the other side believed.
+/// Joins a client's and a server's report. Measurements of the receiver replace what the other side believed.
 pub(crate) fn combine(client: Report, server: Report, receiver: Receiver) -> Report {
-    let mut joined = Report {
-        status: combine_status(client.status, server.status),
-        ended: client.ended,
-        measurements: client.measurements,
-        series: client.series,
-    };
+    let mut joined = Report { status: combine_status(client.status, server.status), ..client };
     if receiver == Receiver::Server {
         for m in server.measurements {
-            joined.put(m.name, m.unit, m.value);
+            joined.put(m.quantity, m.value);
         }
-        joined.series.retain(|mine| server.series.iter().all(|theirs| theirs.name != mine.name));
+        joined.series.retain(|mine| server.series.iter().all(|theirs| theirs.quantity != mine.quantity));
         joined.series.extend(server.series);
+        joined.moments.first_byte = server.moments.first_byte.or(joined.moments.first_byte);
+        joined.moments.last_byte = server.moments.last_byte.or(joined.moments.last_byte);
     }
     joined.derive();
-    joined.measurements.retain(|m| !m.name.ends_with("_at"));
     joined
 }
 
-/// Failed when either side failed; otherwise as the client stands, for a server may be cut when its client is done.
+/// Failed when either side failed; otherwise as the client stands, for a server may be stopped when its client is done.
 fn combine_status(client: Status, server: Status) -> Status {
     match (client, server) {
         (Status::Failed(mine), Status::Failed(theirs)) if mine != theirs => {
@@ -146,19 +148,16 @@ fn combine_status(client: Status, server: Status) -> Status {
     }
 }
 
-/// When the client first asked for a connection.
-pub(crate) const STARTED_AT: &str = "started_at";
-/// When the first data byte was received.
-pub(crate) const FIRST_BYTE_AT: &str = "first_byte_at";
-/// When the last data byte was received.
-pub(crate) const LAST_BYTE_AT: &str = "last_byte_at";
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn at(seconds: u64) -> Option<Instant> {
+        Some(Instant { ns: seconds * 1_000_000_000 })
+    }
+
     #[test]
-    fn a_cut_server_does_not_fail_a_done_client() {
+    fn a_stopped_server_does_not_fail_a_done_client() {
         let failed = |text: &str| Status::Failed(text.to_owned());
         assert_eq!(combine_status(Status::Done, Status::Running), Status::Done);
         assert_eq!(combine_status(Status::Running, Status::Done), Status::Running);
@@ -169,17 +168,15 @@ mod tests {
 
     #[test]
     fn the_receiver_measures() {
-        let mut client = Report::new(Status::Done, Some(Instant { ns: 9_000_000_000 }));
-        client.put(STARTED_AT, "s", 1.0);
-        client.put("bytes", "B", 7.0);
+        let mut client = Report::new(Status::Done, at(9));
+        client.moments.started = at(1);
+        client.put(BYTES, 7.0);
         let mut server = Report::new(Status::Running, None);
-        server.put("bytes", "B", 1000.0);
-        server.put(FIRST_BYTE_AT, "s", 2.0);
-        server.put(LAST_BYTE_AT, "s", 5.0);
+        server.put(BYTES, 1000.0);
+        (server.moments.first_byte, server.moments.last_byte) = (at(2), at(5));
         let joined = combine(client, server, Receiver::Server);
-        assert_eq!(joined.value("first_byte"), Some(1.0));
-        assert_eq!(joined.value("completion_time"), Some(4.0));
-        assert_eq!(joined.value("goodput"), Some(2000.0));
-        assert_eq!(joined.value(LAST_BYTE_AT), None);
+        assert_eq!(joined.value(FIRST_BYTE), Some(1.0));
+        assert_eq!(joined.value(COMPLETION_TIME), Some(4.0));
+        assert_eq!(joined.value(GOODPUT), Some(2000.0));
     }
 }

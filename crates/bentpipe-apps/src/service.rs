@@ -10,11 +10,86 @@
 use crate::ServerLife;
 use crate::acceptor::Acceptor;
 use crate::ftp::FtpServer;
+use crate::kind::{Keys, Kind, Part, PartyProgram, PortNeed, Role, SERVER, Setting, Workload};
 use crate::page::{self, HttpServer};
+use crate::progress::check_port;
+use crate::quantity::{self, Quantity};
 use crate::report::{App, Report, Status};
 use crate::stream::{Turn, discard, send_range};
+use bentpipe_net::content::Content;
+use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::socket::{Program, SocketId, Sockets};
 use bentpipe_net::time::Instant;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// The one party of a service.
+pub const SITE: Role = Role { key: "site", what: "the site that serves", part: Part::Serves, ..SERVER };
+
+/// A kind of service of this module.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceKind {
+    name: &'static str,
+    default_port: u16,
+    server: fn(port: u16, seed: u64) -> Box<dyn App>,
+}
+
+pub(crate) const HTTP: ServiceKind =
+    ServiceKind { name: "http", default_port: 80, server: |port, seed| HttpService { port, seed }.server() };
+pub(crate) const FTP: ServiceKind =
+    ServiceKind { name: "ftp", default_port: 21, server: |port, seed| FtpService { port, seed }.server() };
+pub(crate) const SINK: ServiceKind =
+    ServiceKind { name: "sink", default_port: 9, server: |port, _| SinkService { port }.server() };
+pub(crate) const SOURCE: ServiceKind =
+    ServiceKind { name: "source", default_port: 19, server: |port, seed| SourceService { port, seed }.server() };
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServiceKeys {
+    port: Option<u16>,
+    content: Option<Content>,
+}
+
+/// A service of a scenario.
+#[derive(Debug)]
+struct Service {
+    kind: ServiceKind,
+    port: u16,
+    content: Content,
+}
+
+impl Kind for ServiceKind {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        const { &[SITE] }
+    }
+
+    fn quantities(&self) -> &'static [Quantity] {
+        &[]
+    }
+
+    fn read(&self, keys: Keys) -> Result<Arc<dyn Workload>, KeyProblem> {
+        let keys: ServiceKeys = keys.read()?;
+        let port = keys.port.unwrap_or(self.default_port);
+        check_port(port)?;
+        Ok(Arc::new(Service { kind: *self, port, content: keys.content.unwrap_or_default() }))
+    }
+}
+
+impl Workload for Service {
+    /// Real programs expect it at its port, so it moves to no other.
+    fn ports(&self) -> Vec<PortNeed> {
+        vec![PortNeed { role: 0, key: "port", chosen: Some(self.port), default: self.port }]
+    }
+
+    fn program(&self, number: usize, setting: &Setting) -> PartyProgram {
+        let seed = self.content.pattern(setting.seed);
+        PartyProgram::App((self.kind.server)(setting.parties[number].ports[0], seed))
+    }
+}
 
 /// An HTTP server for browsers, curl and wget.
 #[derive(Clone, Copy, Debug)]
@@ -173,8 +248,8 @@ impl App for StreamServer {
             None => Status::Running,
         };
         let mut report = Report::new(status, None);
-        report.put("connections", "1", self.accepted as f64);
-        report.put("bytes", "B", self.received as f64);
+        report.put(quantity::CONNECTIONS, self.accepted as f64);
+        report.put(quantity::BYTES, self.received as f64);
         report
     }
 }

@@ -4,7 +4,7 @@ mod support;
 
 use bentpipe_apps::Direction::{self, Download, Upload};
 use bentpipe_apps::bulk::{Amount, BulkSpec};
-use bentpipe_apps::{Report, Status};
+use bentpipe_apps::{Report, Status, quantity};
 use bentpipe_net::time::Duration;
 use support::{CLIENT, FaultKind, SEED, SERVER, World, address, at_ms};
 
@@ -44,19 +44,18 @@ fn the_closed_form_holds_both_ways() {
     for (direction, start) in [(Download, 0.2), (Upload, 0.2)] {
         let (report, world) = run_world(&bytes(direction, 125_000), World::new());
         assert_eq!(report.status, Status::Done, "{direction}");
-        assert_eq!(report.value("bytes"), Some(125_000.0));
-        assert_eq!(report.value("wrong_bytes"), Some(0.0));
-        assert!(close_to(report.value("connect_time"), 0.2));
+        assert_eq!(report.value(quantity::BYTES), Some(125_000.0));
+        assert_eq!(report.value(quantity::WRONG_BYTES), Some(0.0));
+        assert!(close_to(report.value(quantity::CONNECT_TIME), 0.2));
         // Download: the server sends when it accepts, at 0.1 s; the data come behind the answer to the SYN.
         let took = start + 1.0 + if direction == Upload { 0.1 } else { 0.0 };
-        assert!((report.value("completion_time").unwrap() - took).abs() < 1e-6, "{direction}: {report:?}");
-        assert!((report.value("goodput").unwrap() - 1e6 / took).abs() < 10.0);
-        assert!((report.value("goodput_steady").unwrap() - 1e6).abs() < 100.0);
+        assert!((report.value(quantity::COMPLETION_TIME).unwrap() - took).abs() < 1e-6, "{direction}: {report:?}");
+        assert!((report.value(quantity::GOODPUT).unwrap() - 1e6 / took).abs() < 10.0);
+        assert!((report.value(quantity::GOODPUT_STEADY).unwrap() - 1e6).abs() < 100.0);
         let segment = 1460.0 * 8.0 / 1e6;
         let first = if direction == Upload { 0.3 } else { 0.2 } + segment;
-        assert!((report.value("first_byte").unwrap() - first).abs() < 1e-6, "{direction}: {report:?}");
-        assert_eq!(report.points("received").last().map(|point| point.1), Some(125_000.0));
-        assert!(report.measurements.iter().all(|m| !m.name.ends_with("_at")));
+        assert!((report.value(quantity::FIRST_BYTE).unwrap() - first).abs() < 1e-6, "{direction}: {report:?}");
+        assert_eq!(report.points(quantity::RECEIVED_BYTES).last().map(|point| point.1), Some(125_000.0));
         assert_eq!(world.sockets_open(CLIENT), 0);
     }
 }
@@ -67,13 +66,13 @@ fn short_writes_and_small_windows_change_nothing_but_the_time() {
         let mut world = World::new();
         world.net.send_call_max = 1;
         let report = run(&bytes(direction, 3000), world);
-        assert_eq!((report.status.clone(), report.value("wrong_bytes")), (Status::Done, Some(0.0)));
+        assert_eq!((report.status.clone(), report.value(quantity::WRONG_BYTES)), (Status::Done, Some(0.0)));
         let mut world = World::new();
         world.net.buffer_bytes = 1000;
         let report = run(&bytes(direction, 20_000), world);
-        assert_eq!((report.status.clone(), report.value("bytes")), (Status::Done, Some(20_000.0)));
+        assert_eq!((report.status.clone(), report.value(quantity::BYTES)), (Status::Done, Some(20_000.0)));
         // A window of 1000 bytes a round trip of at least 0.1 s (the pipe's window updates take no time).
-        assert!(report.value("goodput").unwrap() < 80_000.0);
+        assert!(report.value(quantity::GOODPUT).unwrap() < 80_000.0);
     }
 }
 
@@ -84,7 +83,7 @@ fn one_byte_and_more_than_a_turn() {
         let mut world = World::new();
         (world.net.rate_bps, world.net.buffer_bytes) = (1_000_000_000, 32 << 20);
         let report = run(&bytes(direction, 20 << 20), world);
-        assert_eq!((report.status.clone(), report.value("bytes")), (Status::Done, Some((20 << 20) as f64)));
+        assert_eq!((report.status.clone(), report.value(quantity::BYTES)), (Status::Done, Some((20 << 20) as f64)));
     }
 }
 
@@ -95,10 +94,10 @@ fn a_transfer_by_time_counts_all_that_was_received() {
         let report = run(&spec, World::new());
         assert_eq!(report.status, Status::Done);
         // 10 s of the link and what was in the buffers when the sender finished.
-        let received = report.value("bytes").unwrap();
+        let received = report.value(quantity::BYTES).unwrap();
         assert!((1_250_000.0..1_250_000.0 + 2.1 * 65_536.0).contains(&received), "{received}");
-        assert!((report.value("goodput_steady").unwrap() - 1e6).abs() < 2000.0, "{report:?}");
-        let samples = report.points("goodput");
+        assert!((report.value(quantity::GOODPUT_STEADY).unwrap() - 1e6).abs() < 2000.0, "{report:?}");
+        let samples = report.points(quantity::GOODPUT);
         assert!(samples.len() >= 20 && samples[2..20].iter().all(|(_, rate)| (*rate - 1e6).abs() < 25_000.0));
     }
 }
@@ -110,9 +109,9 @@ fn an_early_end_of_data_is_a_failure() {
         let report = run(&bytes(direction, 125_000), world);
         let Status::Failed(error) = &report.status else { panic!("{direction}: {:?}", report.status) };
         assert!(error.contains("connection ended after 30000 of 125000 bytes"), "{direction}: {error}");
-        assert_eq!(report.value("bytes"), Some(30_000.0));
-        assert_eq!(report.value("completion_time"), None);
-        assert!(report.value("goodput").is_some());
+        assert_eq!(report.value(quantity::BYTES), Some(30_000.0));
+        assert_eq!(report.value(quantity::COMPLETION_TIME), None);
+        assert!(report.value(quantity::GOODPUT).is_some());
     }
 }
 
@@ -148,7 +147,7 @@ fn giving_up_says_how_far_it_came() {
 fn without_a_timeout_a_blackhole_lasts_as_long_as_the_run() {
     let report = run(&bytes(Download, 125_000), World::new().with_fault(0, CLIENT, 20_440, FaultKind::Blackhole));
     assert_eq!((report.status.clone(), report.ended), (Status::Running, None));
-    assert_eq!(report.value("bytes"), Some(20_440.0));
+    assert_eq!(report.value(quantity::BYTES), Some(20_440.0));
 }
 
 #[test]
@@ -156,7 +155,11 @@ fn damage_is_counted_and_is_no_failure() {
     for direction in [Download, Upload] {
         let world = World::new().with_fault(0, receiver(direction), 12_345, FaultKind::Damage);
         let report = run(&bytes(direction, 125_000), world);
-        assert_eq!((report.status.clone(), report.value("wrong_bytes")), (Status::Done, Some(1.0)), "{direction}");
+        assert_eq!(
+            (report.status.clone(), report.value(quantity::WRONG_BYTES)),
+            (Status::Done, Some(1.0)),
+            "{direction}"
+        );
     }
 }
 

@@ -5,7 +5,7 @@ mod support;
 use bentpipe_apps::Direction::{self, Download, Upload};
 use bentpipe_apps::ftp::FtpSpec;
 use bentpipe_apps::service::FtpService;
-use bentpipe_apps::{Report, Status};
+use bentpipe_apps::{Report, Status, quantity};
 use bentpipe_net::socket::{count_wrong, fill_pattern};
 use bentpipe_net::time::Duration;
 use proptest::prelude::*;
@@ -64,18 +64,23 @@ fn a_file_both_ways() {
     for direction in [Download, Upload] {
         let (report, world) = run_world(&spec(direction, 278_507), World::new());
         assert_eq!(report.status, Status::Done, "{direction}");
-        for (name, value) in [("bytes", 278_507.0), ("wrong_bytes", 0.0), ("files_done", 1.0), ("files_failed", 0.0)] {
-            assert_eq!(report.value(name), Some(value), "{direction} {name}");
+        for (quantity, value) in [
+            (quantity::BYTES, 278_507.0),
+            (quantity::WRONG_BYTES, 0.0),
+            (quantity::FILES_DONE, 1.0),
+            (quantity::FILES_FAILED, 0.0),
+        ] {
+            assert_eq!(report.value(quantity), Some(value), "{direction} {quantity:?}");
         }
         // Connect, 220, USER, PASS, TYPE, EPSV, connect: six round trips; the greeting shares one with the connection.
-        let control = report.value("control_time").unwrap();
+        let control = report.value(quantity::CONTROL_TIME).unwrap();
         assert!((1.2..1.23).contains(&control), "{direction}: {control}");
-        let took = report.value("completion_time").unwrap();
+        let took = report.value(quantity::COMPLETION_TIME).unwrap();
         let least = control + 278_507.0 * 8.0 / 1e6 + 0.1;
         assert!(took > least && took < least + 0.35, "{direction}: {took}");
-        assert!(report.value("session_time_max").unwrap() >= took - 1e-9);
-        assert!(report.value("goodput_per_session").unwrap() > 0.0);
-        assert_eq!(report.points("received").last().map(|p| p.1), Some(278_507.0));
+        assert!(report.value(quantity::SESSION_TIME_MAX).unwrap() >= took - 1e-9);
+        assert!(report.value(quantity::GOODPUT_PER_SESSION).unwrap() > 0.0);
+        assert_eq!(report.points(quantity::RECEIVED_BYTES).last().map(|p| p.1), Some(278_507.0));
         assert_eq!(world.connections(), 2);
         assert_eq!(world.sockets_open(CLIENT), 0);
     }
@@ -87,11 +92,12 @@ fn files_and_sessions() {
         let spec = FtpSpec { files: 3, sessions: 4, ..spec(direction, 20_000) };
         let (report, world) = run_world(&spec, World::new());
         assert_eq!(report.status, Status::Done, "{direction}");
-        assert_eq!(report.value("files_done"), Some(12.0));
-        assert_eq!(report.value("bytes"), Some(240_000.0));
-        assert_eq!(report.value("wrong_bytes"), Some(0.0));
+        assert_eq!(report.value(quantity::FILES_DONE), Some(12.0));
+        assert_eq!(report.value(quantity::BYTES), Some(240_000.0));
+        assert_eq!(report.value(quantity::WRONG_BYTES), Some(0.0));
         assert_eq!(world.connections(), 4 + 12);
-        let (all, each) = (report.value("goodput").unwrap(), report.value("goodput_per_session").unwrap());
+        let (all, each) =
+            (report.value(quantity::GOODPUT).unwrap(), report.value(quantity::GOODPUT_PER_SESSION).unwrap());
         assert!(all > 3.0 * each && all < 4.8 * each, "{all} {each}");
     }
 }
@@ -102,9 +108,9 @@ fn sessions_start_apart() {
     let of = |spread: u64| {
         let spec = FtpSpec { sessions: 4, spread: Duration::from_secs(spread), ..spec(Download, 20_000) };
         let (report, world) = run_world(&spec, World::new());
-        assert_eq!((report.status.clone(), report.value("files_done")), (Status::Done, Some(4.0)));
+        assert_eq!((report.status.clone(), report.value(quantity::FILES_DONE)), (Status::Done, Some(4.0)));
         assert_eq!(world.connections(), 8);
-        (report.value("completion_time").unwrap(), report.value("session_time_max").unwrap())
+        (report.value(quantity::COMPLETION_TIME).unwrap(), report.value(quantity::SESSION_TIME_MAX).unwrap())
     };
     let ((together, together_max), (apart, apart_max)) = (of(0), of(20));
     assert!(apart > together + 3.0 && apart < together + 20.0, "{together} {apart}");
@@ -119,7 +125,7 @@ fn one_byte_at_a_time() {
         let mut world = World::new();
         world.net.send_call_max = 1;
         let report = run(&FtpSpec { files: 2, ..spec(direction, 500) }, world);
-        assert_eq!((report.status.clone(), report.value("wrong_bytes")), (Status::Done, Some(0.0)));
+        assert_eq!((report.status.clone(), report.value(quantity::WRONG_BYTES)), (Status::Done, Some(0.0)));
     }
 }
 
@@ -127,8 +133,8 @@ fn one_byte_at_a_time() {
 fn an_early_end_of_data_fails_whichever_side_is_fooled() {
     let report = run(&spec(Download, 100_000), World::new().with_fault(1, CLIENT, 30_000, FaultKind::End));
     assert_eq!(error_of(&report), "connection ended after 30000 of 100000 bytes");
-    assert_eq!(report.value("files_failed"), Some(1.0));
-    assert_eq!(report.value("bytes"), Some(30_000.0));
+    assert_eq!(report.value(quantity::FILES_FAILED), Some(1.0));
+    assert_eq!(report.value(quantity::BYTES), Some(30_000.0));
     let report = run(&spec(Upload, 40_000), World::new().with_fault(1, SERVER, 30_000, FaultKind::End));
     assert_eq!(error_of(&report), "server received 30000 of 40000 bytes");
 }
@@ -170,8 +176,8 @@ fn one_of_several_sessions_fails_and_the_others_go_on() {
         error_of(&report),
         "session 2, file 1: connection ended after 5000 of 20000 bytes: connection reset by peer"
     );
-    assert_eq!((report.value("files_done"), report.value("files_failed")), (Some(4.0), Some(2.0)));
-    assert_eq!(report.value("bytes"), Some(85_000.0));
+    assert_eq!((report.value(quantity::FILES_DONE), report.value(quantity::FILES_FAILED)), (Some(4.0), Some(2.0)));
+    assert_eq!(report.value(quantity::BYTES), Some(85_000.0));
 }
 
 #[test]
@@ -179,7 +185,7 @@ fn damage_is_counted() {
     for direction in [Download, Upload] {
         let world = World::new().with_fault(1, receiver(direction), 777, FaultKind::Damage);
         let report = run(&spec(direction, 5000), world);
-        assert_eq!((report.status.clone(), report.value("wrong_bytes")), (Status::Done, Some(1.0)));
+        assert_eq!((report.status.clone(), report.value(quantity::WRONG_BYTES)), (Status::Done, Some(1.0)));
     }
 }
 
@@ -255,7 +261,7 @@ fn an_old_client_lists_and_stores_over_pasv() {
     );
     assert!(heard.lock().unwrap()[1].is_empty());
     let report = world.report(0);
-    assert_eq!((report.value("bytes"), report.value("wrong_bytes")), (Some(3000.0), Some(0.0)));
+    assert_eq!((report.value(quantity::BYTES), report.value(quantity::WRONG_BYTES)), (Some(3000.0), Some(0.0)));
     assert!(world.programs[1].1.is_done(), "{}", text(&heard, 0));
 }
 
@@ -432,8 +438,8 @@ fn our_client_falls_back_to_pasv_and_ignores_the_address_in_it() {
     ]);
     let (report, heard) = against(&spec(Download, 10), acts);
     assert_eq!(report.status, Status::Done, "{}", text(&heard, 0));
-    assert_eq!(report.value("bytes"), Some(10.0));
-    assert!(report.value("completion_time").is_some());
+    assert_eq!(report.value(quantity::BYTES), Some(10.0));
+    assert!(report.value(quantity::COMPLETION_TIME).is_some());
 }
 
 #[test]
@@ -453,7 +459,7 @@ fn a_client_alone_takes_the_confirmation_for_the_arrival() {
     let (report, heard) = against(&spec(Upload, 10), acts);
     assert_eq!(report.status, Status::Done, "{}", text(&heard, 0));
     assert_eq!(heard.lock().unwrap()[1].len(), 10);
-    assert!(report.value("completion_time").is_some());
+    assert!(report.value(quantity::COMPLETION_TIME).is_some());
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod support;
 
 use bentpipe_apps::page::{HttpVersion, PageSpec};
 use bentpipe_apps::service::HttpService;
-use bentpipe_apps::{Report, Status};
+use bentpipe_apps::{Report, Status, quantity};
 use bentpipe_net::socket::count_wrong;
 use proptest::prelude::*;
 use support::script::{Act, Heard, Script, say, text};
@@ -67,18 +67,21 @@ fn error_of(report: &Report) -> String {
 fn an_image_alone() {
     let (report, world) = run_world(&image(524_288), World::new());
     assert_eq!(report.status, Status::Done);
-    for (name, value) in
-        [("bytes", 524_288.0), ("wrong_bytes", 0.0), ("objects_done", 0.0), ("connections_opened", 1.0)]
-    {
-        assert_eq!(report.value(name), Some(value), "{name}");
+    for (quantity, value) in [
+        (quantity::BYTES, 524_288.0),
+        (quantity::WRONG_BYTES, 0.0),
+        (quantity::OBJECTS_DONE, 0.0),
+        (quantity::CONNECTIONS_OPENED, 1.0),
+    ] {
+        assert_eq!(report.value(quantity), Some(value), "{quantity:?}");
     }
     // Connection 0.2 s, request and answer 0.2 s, then the bytes with their header.
-    let took = report.value("completion_time").unwrap();
+    let took = report.value(quantity::COMPLETION_TIME).unwrap();
     let least = 0.4 + 524_288.0 * 8.0 / 1e6;
     assert!(took > least && took < least + 0.01, "{took}");
-    assert_eq!(report.value("html_time"), Some(took));
-    assert!((report.value("first_byte").unwrap() - 0.4).abs() < 0.02);
-    assert!((report.value("goodput").unwrap() - 524_288.0 * 8.0 / took).abs() < 1e-3);
+    assert_eq!(report.value(quantity::HTML_TIME), Some(took));
+    assert!((report.value(quantity::FIRST_BYTE).unwrap() - 0.4).abs() < 0.02);
+    assert!((report.value(quantity::GOODPUT).unwrap() - 524_288.0 * 8.0 / took).abs() < 1e-3);
     assert_eq!(world.sockets_open(CLIENT), 0);
 }
 
@@ -96,13 +99,13 @@ fn a_page_and_its_objects_by_version() {
     ] {
         let report = run(&page(version, &objects, connections), World::new());
         assert_eq!(report.status, Status::Done, "{version:?}");
-        assert_eq!(report.value("bytes"), Some(all));
-        assert_eq!(report.value("wrong_bytes"), Some(0.0));
-        assert_eq!(report.value("objects_done"), Some(8.0));
-        assert_eq!(report.value("connections_opened"), Some(opened), "{version:?} {connections}");
-        assert!(report.value("object_time_mean") <= report.value("object_time_max"));
-        assert!(report.value("html_time") < report.value("completion_time"));
-        times.push(report.value("completion_time").unwrap());
+        assert_eq!(report.value(quantity::BYTES), Some(all));
+        assert_eq!(report.value(quantity::WRONG_BYTES), Some(0.0));
+        assert_eq!(report.value(quantity::OBJECTS_DONE), Some(8.0));
+        assert_eq!(report.value(quantity::CONNECTIONS_OPENED), Some(opened), "{version:?} {connections}");
+        assert!(report.value(quantity::OBJECT_TIME_MEAN) <= report.value(quantity::OBJECT_TIME_MAX));
+        assert!(report.value(quantity::HTML_TIME) < report.value(quantity::COMPLETION_TIME));
+        times.push(report.value(quantity::COMPLETION_TIME).unwrap());
     }
     assert!(times.is_sorted(), "{times:?}");
 }
@@ -112,8 +115,8 @@ fn one_byte_at_a_time() {
     let mut world = World::new();
     world.net.send_call_max = 1;
     let report = run(&PageSpec { html_bytes: 300, ..page(HttpVersion::Http11, &[100, 200], 2) }, world);
-    assert_eq!((report.status.clone(), report.value("bytes")), (Status::Done, Some(600.0)));
-    assert_eq!(report.value("wrong_bytes"), Some(0.0));
+    assert_eq!((report.status.clone(), report.value(quantity::BYTES)), (Status::Done, Some(600.0)));
+    assert_eq!(report.value(quantity::WRONG_BYTES), Some(0.0));
 }
 
 #[test]
@@ -138,13 +141,13 @@ fn failures_name_the_object() {
     let spec = page(HttpVersion::Http11, &[9000; 5], 3);
     let report = run(&spec, World::new().with_fault(1, CLIENT, 3000, FaultKind::Reset));
     assert!(error_of(&report).starts_with("/bytes/9000?1: connection ended after "), "{:?}", report.status);
-    assert_eq!((report.value("objects_done"), report.value("objects_failed")), (Some(4.0), Some(1.0)));
+    assert_eq!((report.value(quantity::OBJECTS_DONE), report.value(quantity::OBJECTS_FAILED)), (Some(4.0), Some(1.0)));
 }
 
 #[test]
 fn damage_is_counted() {
     let report = run(&image(5000), World::new().with_fault(0, CLIENT, 3000, FaultKind::Damage));
-    assert_eq!((report.status.clone(), report.value("wrong_bytes")), (Status::Done, Some(1.0)));
+    assert_eq!((report.status.clone(), report.value(quantity::WRONG_BYTES)), (Status::Done, Some(1.0)));
 }
 
 #[test]
@@ -159,8 +162,8 @@ fn our_client_reads_what_other_servers_send() {
         ("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", 3.0),
     ] {
         let report = serve(response);
-        assert_eq!((report.status.clone(), report.value("bytes")), (Status::Done, Some(bytes)), "{response}");
-        assert_eq!(report.value("wrong_bytes"), Some(0.0));
+        assert_eq!((report.status.clone(), report.value(quantity::BYTES)), (Status::Done, Some(bytes)), "{response}");
+        assert_eq!(report.value(quantity::WRONG_BYTES), Some(0.0));
     }
     for (response, error) in [
         ("HTTP/1.1 301 Moved Permanently\r\nLocation: /y\r\n\r\n", "/x: status 301 Moved Permanently"),
@@ -192,7 +195,7 @@ fn a_kept_connection_that_breaks_is_replaced_once() {
     };
     let report = against(&spec, acts(ok));
     assert_eq!(report.status, Status::Done);
-    assert_eq!(report.value("connections_opened"), Some(2.0));
+    assert_eq!(report.value(quantity::CONNECTIONS_OPENED), Some(2.0));
     assert_eq!(error_of(&against(&spec, acts(""))), "/bytes/3?0: connection ended without a response");
 }
 
@@ -217,7 +220,7 @@ fn curl_gets_bytes_and_a_range_over_one_connection() {
     assert_eq!(count_wrong(SEED, 0, &all[first..first + 1000]), 0);
     assert_eq!(count_wrong(SEED, 900, &all[second..second + 100]), 0);
     assert_eq!(third, all.len(), "HEAD has no body");
-    assert_eq!(world.report(0).value("requests"), Some(3.0));
+    assert_eq!(world.report(0).value(quantity::REQUESTS), Some(3.0));
 }
 
 #[test]
@@ -297,7 +300,7 @@ proptest! {
     ]) {
         let spec = PageSpec { path: "/x".to_owned(), objects: vec![3], ..PageSpec::default() };
         let report = against(&spec, vec![Act::Accept(80), say(0, &text), Act::Close(0)]);
-        prop_assert!(report.status != Status::Running || report.value("objects_done") == Some(0.0));
+        prop_assert!(report.status != Status::Running || report.value(quantity::OBJECTS_DONE) == Some(0.0));
         prop_assert!(!matches!(report.status, Status::Done));
     }
 }

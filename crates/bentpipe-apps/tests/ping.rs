@@ -3,6 +3,7 @@
 mod support;
 
 use bentpipe_apps::ping::PingSpec;
+use bentpipe_apps::quantity::{self, Quantity};
 use bentpipe_apps::{Report, Status};
 use bentpipe_net::time::Duration;
 use support::{CLIENT, EchoFate, SEED, SERVER, World, address, at_ms};
@@ -13,15 +14,15 @@ fn run(spec: &PingSpec, fate: Option<EchoFate>) -> Report {
     world.net.echo = fate;
     world.add(CLIENT, spec.client(address(SERVER), SEED));
     world.run();
-    let report = world.report(0);
-    spec.combine(report.clone(), report)
+    world.report(0)
 }
 
-fn values(report: &Report, names: &[&str]) -> Vec<f64> {
-    names.iter().map(|name| report.value(name).unwrap_or(f64::NAN)).collect()
+fn values(report: &Report, quantities: &[Quantity]) -> Vec<f64> {
+    quantities.iter().map(|quantity| report.value(*quantity).unwrap_or(f64::NAN)).collect()
 }
 
-const COUNTS: &[&str] = &["sent", "received", "loss", "duplicates", "damaged", "unknown"];
+const COUNTS: &[Quantity] =
+    &[quantity::SENT, quantity::RECEIVED, quantity::LOSS, quantity::DUPLICATES, quantity::DAMAGED, quantity::UNKNOWN];
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -32,11 +33,17 @@ fn a_clean_link_gives_its_round_trip_time_and_ends_with_the_last_reply() {
     let report = run(&PingSpec { count: 5, ..PingSpec::default() }, None);
     assert_eq!(report.status, Status::Done);
     assert_eq!(values(&report, COUNTS), [5.0, 5.0, 0.0, 0.0, 0.0, 0.0]);
-    assert_eq!(values(&report, &["rtt_min", "rtt_mean", "rtt_median", "rtt_p99", "rtt_max"]), [0.2; 5]);
-    assert_eq!(report.value("rtt_jitter"), Some(0.0));
+    assert_eq!(
+        values(
+            &report,
+            &[quantity::RTT_MIN, quantity::RTT_MEAN, quantity::RTT_MEDIAN, quantity::RTT_P99, quantity::RTT_MAX]
+        ),
+        [0.2; 5]
+    );
+    assert_eq!(report.value(quantity::RTT_JITTER), Some(0.0));
     assert_eq!(report.ended, Some(at_ms(4200)));
-    assert_eq!(report.points("rtt").len(), 5);
-    assert_eq!(report.points("rtt")[3], (at_ms(3000), 0.2));
+    assert_eq!(report.points(quantity::RTT).len(), 5);
+    assert_eq!(report.points(quantity::RTT)[3], (at_ms(3000), 0.2));
 }
 
 #[test]
@@ -56,7 +63,7 @@ fn lost_late_doubled_damaged_and_unknown_replies() {
     let report = run(&PingSpec { count: 6, ..PingSpec::default() }, Some(fate));
     assert_eq!(report.status, Status::Done);
     assert_eq!(values(&report, COUNTS), [6.0, 4.0, 1.0 - 4.0 / 6.0, 1.0, 2.0, 1.0]);
-    assert_eq!(values(&report, &["rtt_min", "rtt_max"]), [0.1, 2.5]);
+    assert_eq!(values(&report, &[quantity::RTT_MIN, quantity::RTT_MAX]), [0.1, 2.5]);
     assert_eq!(report.ended, Some(at_ms(15_000)), "the time-out counts from the last request");
 }
 
@@ -66,7 +73,7 @@ fn silence_is_a_result() {
     let report = run(&spec, Some(Box::new(|_, _, _| vec![])));
     assert_eq!((report.status.clone(), report.ended), (Status::Done, Some(at_ms(700))));
     assert_eq!(values(&report, COUNTS), [3.0, 0.0, 1.0, 0.0, 0.0, 0.0]);
-    assert_eq!(report.value("rtt_mean"), None);
+    assert_eq!(report.value(quantity::RTT_MEAN), None);
 }
 
 #[test]
@@ -79,8 +86,8 @@ fn sequence_numbers_wrap_and_late_replies_find_their_request() {
     let spec = PingSpec { count: 66_010, interval: ms(1), data_bytes: 16, ..PingSpec::default() };
     let report = run(&spec, Some(fate));
     assert_eq!(values(&report, COUNTS), [66_010.0, 66_010.0, 0.0, 0.0, 0.0, 0.0]);
-    assert_eq!(values(&report, &["rtt_min", "rtt_max"]), [0.02, 66.0]);
-    assert_eq!(report.points("rtt")[10], (at_ms(10), 66.0));
+    assert_eq!(values(&report, &[quantity::RTT_MIN, quantity::RTT_MAX]), [0.02, 66.0]);
+    assert_eq!(report.points(quantity::RTT)[10], (at_ms(10), 66.0));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 mod support;
 
-use bentpipe_apps::Status;
 use bentpipe_apps::service::{FtpService, HttpService, SinkService, SourceService};
+use bentpipe_apps::{Status, quantity};
 use bentpipe_net::socket::count_wrong;
 use support::script::{Act, Script, say};
 use support::{CLIENT, SEED, SERVER, World, address, at_ms};
@@ -20,7 +20,7 @@ fn the_sink_takes_everything_and_ends_with_the_client() {
     world.limit = at_ms(60_000);
     world.run();
     assert!(world.programs[1].1.is_done());
-    assert_eq!(world.report(0).value("bytes"), Some(100_000.0));
+    assert_eq!(world.report(0).value(quantity::BYTES), Some(100_000.0));
     assert_eq!(world.sockets_open(SERVER), 1, "the listener alone");
 }
 

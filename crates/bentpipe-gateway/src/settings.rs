@@ -1,7 +1,7 @@
 //! Settings of a gateway that the daemon's file and a scenario's `[gateways.LINK]` share: keys, bounds and messages.
 
 use crate::front_end::{FrontEndSettings, Registry};
-use bentpipe_net::problem::{KeyProblem, fields, read};
+use bentpipe_net::problem::{KeyProblem, keys_of, read};
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::{BitRate, DataSize};
 use serde::Deserialize;
@@ -218,7 +218,7 @@ impl Settings {
         mut table: Table,
         registry: &Registry,
     ) -> Result<(Settings, Vec<FrontEndSettings>, Own), KeyProblem> {
-        let (shared, own) = (fields::<Settings>(), fields::<Own>());
+        let (shared, own) = (keys_of::<Settings>(), keys_of::<Own>());
         let allowed = || own.iter().chain(shared).copied().chain(registry.keys());
         if let Some(key) = table.keys().find(|key| allowed().all(|allowed| allowed != **key)) {
             let allowed: Vec<String> = allowed().map(|key| format!("`{key}`")).collect();

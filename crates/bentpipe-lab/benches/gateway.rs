@@ -3,13 +3,15 @@
 //! Medians over the seeds, unless a line says otherwise. A figure that something is asked of has a verdict beside it; the bench
 //! fails when one is missed. `cargo bench -p bentpipe-lab --bench gateway -- SEEDS` takes another number of seeds than ten.
 
+use bentpipe_apps::bulk::BulkWorkload;
 use bentpipe_lab::record::{CaseRecord, Record, WorkloadRecord};
-use bentpipe_lab::scenario::workload::Program;
 use bentpipe_lab::scenario::{Case, Scenario};
 use bentpipe_lab::simulated::{self, SimulatedOptions};
 use bentpipe_link::config::LinkConfig;
 use bentpipe_net::time::Duration;
+use std::any::Any;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Who carries the data, as keys of a scenario.
@@ -271,8 +273,10 @@ fn scenario(link: &str, way: &Way, app: &str, seed: u64) -> Scenario {
 
 fn sample(case: &mut Case) {
     for workload in &mut case.workloads {
-        if let Program::Bulk(spec) = &mut workload.program {
-            spec.sample_every = SAMPLE_EVERY;
+        let any: &dyn Any = &*workload.placement.workload;
+        if let Some(mut bulk) = any.downcast_ref::<BulkWorkload>().cloned() {
+            bulk.spec.sample_every = SAMPLE_EVERY;
+            workload.placement.workload = Arc::new(bulk);
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod live;
 pub mod page;
 mod pair;
 pub mod record;
+pub mod registry;
 pub mod report;
 pub mod scenario;
 mod schedule;

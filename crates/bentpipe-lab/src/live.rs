@@ -6,8 +6,7 @@ mod gateways;
 
 use crate::collect::workloads::EndedCommand;
 use crate::record::{CaseRecord, Machine, Mode, Record};
-use crate::scenario::workload::{Program, ServiceProgram};
-use crate::scenario::{Case, Scenario};
+use crate::scenario::{Case, CommandUse, Scenario};
 use crate::schedule::{Advance, Ended, Progress, Schedule, World, empty_record, run_cases};
 use bentpipe_apps::report::{App, Report};
 use bentpipe_host::driver::{RunningApp, SiteDriver};
@@ -84,15 +83,8 @@ pub fn check(scenario: &Scenario) -> Result<(), Problem> {
         for (host, tcp) in &case.tcp {
             tcp_stack::check(tcp).map_err(|p| place(p.under(&format!("hosts.{host}.tcp"))))?;
         }
-        for (i, workload) in case.workloads.iter().enumerate() {
-            if let Program::Command(argv) = &workload.program {
-                check_program(argv).map_err(|what| place(KeyProblem::new(format!("workloads.{i}.command"), what)))?;
-            }
-        }
-        for (i, service) in case.services.iter().enumerate() {
-            if let ServiceProgram::Command(argv) = &service.program {
-                check_program(argv).map_err(|what| place(KeyProblem::new(format!("services.{i}.command"), what)))?;
-            }
+        for CommandUse { key, argv, .. } in case.commands() {
+            check_program(argv).map_err(|what| place(KeyProblem::new(key, what)))?;
         }
     }
     Ok(())

@@ -2,14 +2,14 @@
 
 use crate::collect::workloads::{self, EndedCommand};
 use crate::record::{self, CaseRecord, FORMAT, Mode, Record, VERSION, WorkloadRecord};
-use crate::scenario::workload::{Program, Service, ServiceProgram, Workload};
+use crate::scenario::workload::{Placement, Service, Workload};
 use crate::scenario::{Case, Scenario};
+use bentpipe_apps::kind::{Part, PartyProgram, PartyReport};
 use bentpipe_apps::report::{App, Report, Status};
 use bentpipe_net::seed::{Seed, unit};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::Plan;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a progress display may show.
@@ -94,12 +94,7 @@ pub struct Ended {
 
 struct RunningService<'a, W: World> {
     site: &'a str,
-    what: ServiceState<W>,
-}
-
-enum ServiceState<W: World> {
-    App(W::App),
-    Command(W::Command),
+    party: RunningParty<W>,
 }
 
 /// A workload with its place in the schedule.
@@ -114,17 +109,17 @@ struct Task<'a, W: World> {
 
 struct Running<W: World> {
     started: Instant,
-    what: RunningProgram<W>,
+    /// In the order of the workload's parties.
+    parties: Vec<(Part, RunningParty<W>)>,
+    /// When the parties that lead were first found to have ended.
+    led_until: Option<Instant>,
 }
 
-enum RunningProgram<W: World> {
-    App {
-        client: W::App,
-        server: Option<W::App>,
-        /// When the client said that it is done.
-        client_ended: Option<Instant>,
-    },
+enum RunningParty<W: World> {
+    App(W::App),
     Command(W::Command),
+    /// Nothing: the host's own stack answers.
+    Stack,
 }
 
 /// Why a run of a workload is over.
@@ -142,9 +137,10 @@ impl<'a, W: World> Schedule<'a, W> {
     /// without commands cannot run.
     pub fn start(case: &'a Case, seed: u64, skip_commands: bool, world: &mut W) -> Result<Schedule<'a, W>, W::Error> {
         let seed = Seed(seed);
+        let skipped = |placement: &Placement| skip_commands && placement.workload.command().is_some();
         let mut services = Vec::new();
         for (number, service) in case.services.iter().enumerate() {
-            if !(skip_commands && matches!(service.program, ServiceProgram::Command(_))) {
+            if !skipped(&service.placement) {
                 services.extend(start_service(service, seed.child(&format!("services/{number}")).0, world)?);
             }
         }
@@ -152,9 +148,9 @@ impl<'a, W: World> Schedule<'a, W> {
         let tasks = case
             .workloads
             .iter()
-            .filter(|workload| !(skip_commands && matches!(workload.program, Program::Command(_))))
+            .filter(|workload| !skipped(&workload.placement))
             .map(|workload| {
-                let mut drawn = seed.stream(&format!("workloads/{}/start", workload.name));
+                let mut drawn = seed.stream(&format!("workloads/{}/start", workload.id));
                 let late = Duration::from_secs_f64(workload.spread.as_secs_f64() * unit(&mut drawn));
                 Task { workload, done: 0, next_start: now + workload.start + late, running: None }
             })
@@ -199,19 +195,20 @@ impl<'a, W: World> Schedule<'a, W> {
     pub fn finish(self, world: &mut W) -> Ended {
         let mut notes = Vec::new();
         for service in self.services {
-            match service.what {
-                ServiceState::App(app) => {
+            match service.party {
+                RunningParty::App(app) => {
                     if let Some(Report { status: Status::Failed(why), .. }) = world.stop_app(app) {
                         notes.push(format!("a service at {} failed: {why}", service.site));
                     }
                 }
-                ServiceState::Command(command) => {
+                RunningParty::Command(command) => {
                     let ended = world.end_command(command, true);
                     if let Some(exit) = ended.ended_by_itself {
                         let why = ended.stderr.lines().last().unwrap_or_default();
                         notes.push(format!("the service {:?} ended early with {exit}: {why}", ended.command));
                     }
                 }
+                RunningParty::Stack => {}
             }
         }
         Ended { workloads: self.records, notes }
@@ -259,40 +256,49 @@ impl<'a, W: World> Schedule<'a, W> {
         false
     }
 
-    /// Notes how a run of workload `i` went.
+    /// Records how a run of workload `i` went.
     fn end(&mut self, i: usize, running: Running<W>, now: Instant, why: Why, world: &mut W) {
         let task = &mut self.tasks[i];
         task.done += 1;
         task.next_start = now + task.workload.pause;
         let mut record = workloads::workload_record(task.workload, task.done, running.started);
-        // What stops with the others has done what it was there for.
-        let done = task.workload.background && !self.interrupted && why == Why::Cut;
-        let cut_status = if done { record::Status::Done } else { record::Status::Interrupted };
-        match running.what {
-            RunningProgram::App { client, server, .. } => {
-                let server_report = server.and_then(|server| world.stop_app(server));
-                let Some(client) = world.stop_app(client) else {
-                    (record.status, record.error) = (record::Status::Failed, Some("its thread ended".to_owned()));
-                    self.records.push(record);
-                    return;
-                };
-                let report: Report = task.workload.program.combine(client, server_report);
-                match &report.status {
-                    Status::Done => record.status = record::Status::Done,
-                    Status::Running if why == Why::ByItself => record.status = record::Status::Interrupted,
-                    Status::Running => record.status = cut_status,
-                    Status::Failed(why) => {
-                        (record.status, record.error) = (record::Status::Failed, Some(why.clone()));
+        let stopped = why != Why::ByItself;
+        let Running { started, mut parties, .. } = running;
+        let placement = &task.workload.placement;
+        let mut reports: Vec<PartyReport> =
+            (0..parties.len()).map(|number| PartyReport { role: placement.role(number), report: None }).collect();
+        let mut gone = false;
+        for part in [Part::Serves, Part::Leads] {
+            for (number, (_, party)) in parties.iter_mut().enumerate().filter(|(_, (own, _))| *own == part) {
+                match std::mem::replace(party, RunningParty::Stack) {
+                    RunningParty::App(app) => {
+                        reports[number].report = world.stop_app(app);
+                        gone |= part == Part::Leads && reports[number].report.is_none();
                     }
+                    RunningParty::Command(command) => {
+                        let ended = world.end_command(command, stopped);
+                        reports[number].report = Some(workloads::command_report(&ended, started, stopped));
+                        record.command = Some(workloads::command_record(ended));
+                    }
+                    RunningParty::Stack => {}
                 }
-                workloads::put_report(&mut record, &report);
-            }
-            RunningProgram::Command(command) => {
-                let cut = why != Why::ByItself;
-                let ended = world.end_command(command, cut);
-                workloads::put_command(&mut record, &ended, cut.then_some(cut_status));
             }
         }
+        if gone {
+            (record.status, record.error) = (record::Status::Failed, Some("its thread ended".to_owned()));
+            self.records.push(record);
+            return;
+        }
+        let report = placement.workload.combine(reports);
+        // Background traffic that stops with the others has done what it was there for.
+        let done = task.workload.background && !self.interrupted && why == Why::Cut;
+        match &report.status {
+            Status::Done => record.status = record::Status::Done,
+            Status::Running if done => record.status = record::Status::Done,
+            Status::Running => record.status = record::Status::Interrupted,
+            Status::Failed(why) => (record.status, record.error) = (record::Status::Failed, Some(why.clone())),
+        }
+        workloads::put_report(&mut record, &report);
         workloads::judge(&mut record, task.workload);
         if why == Why::Stuck && record.status == record::Status::Interrupted {
             record.error = Some(STUCK.to_owned());
@@ -303,44 +309,50 @@ impl<'a, W: World> Schedule<'a, W> {
     }
 }
 
-/// Starts a service. Nothing: it is none of ours and no command.
+/// Starts a service; `None`: it has nothing to run.
 fn start_service<'a, W: World>(
     service: &'a Service,
     seed: u64,
     world: &mut W,
 ) -> Result<Option<RunningService<'a, W>>, W::Error> {
-    let site = site(world, &service.site);
-    let what = match &service.program {
-        ServiceProgram::Command(argv) => ServiceState::Command(world.start_command(site, argv)?),
-        ServiceProgram::App(..) => {
-            let Some(app) = service.app(seed) else { return Ok(None) };
-            ServiceState::App(world.start_app(site, app)?)
-        }
-    };
-    Ok(Some(RunningService { site: &service.site, what }))
+    let party = start_parties(&service.placement, seed, world)?.into_iter().next();
+    Ok(party.map(|(_, party)| RunningService { site: &service.placement.parties[0].site, party }))
 }
 
 /// Starts a run of a workload of which `done` are done.
 fn begin<W: World>(workload: &Workload, done: u32, seed: Seed, world: &mut W) -> Result<Running<W>, W::Error> {
-    let client_site = site(world, &workload.client);
-    let what = if let Program::Command(argv) = &workload.program {
-        RunningProgram::Command(world.start_command(client_site, argv)?)
-    } else {
-        let server_site = site(world, workload.server.as_deref().unwrap_or(&workload.client));
-        let address = world.plan().address(server_site).map_or(IpAddr::from([127, 0, 0, 1]), IpAddr::from);
-        let seed = workload.content.pattern(seed.child(&format!("workloads/{}/{done}", workload.name)).0);
-        let server = match workload.program.server(seed) {
-            Some(app) => Some(world.start_app(server_site, app)?),
-            None => None,
-        };
-        let app = workload
-            .program
-            .client(address, seed)
-            .unwrap_or_else(|| unreachable!("every program but a command has a client"));
-        let client = world.start_app(client_site, app)?;
-        RunningProgram::App { client, server, client_ended: None }
-    };
-    Ok(Running { started: world.now(), what })
+    let seed = seed.child(&format!("workloads/{}/{done}", workload.id)).0;
+    let parties = start_parties(&workload.placement, seed, world)?;
+    Ok(Running { started: world.now(), parties, led_until: None })
+}
+
+/// Starts every party, those that serve first; the answer is in the parties' order.
+fn start_parties<W: World>(
+    placement: &Placement,
+    seed: u64,
+    world: &mut W,
+) -> Result<Vec<(Part, RunningParty<W>)>, W::Error> {
+    let setting = placement.setting(world.plan(), seed);
+    let numbers = 0..placement.parties.len();
+    let mut parties: Vec<_> = numbers.clone().map(|i| (placement.role(i).part, RunningParty::Stack)).collect();
+    for part in [Part::Serves, Part::Leads] {
+        for number in numbers.clone().filter(|number| placement.role(*number).part == part) {
+            let site = site(world, &placement.parties[number].site);
+            let started = match placement.workload.program(number, &setting) {
+                PartyProgram::App(app) => world.start_app(site, app).map(RunningParty::App),
+                PartyProgram::Command(argv) => world.start_command(site, &argv).map(RunningParty::Command),
+                PartyProgram::Stack => Ok(RunningParty::Stack),
+            };
+            match started {
+                Ok(party) => parties[number].1 = party,
+                Err(error) => {
+                    parties.into_iter().for_each(|(_, party)| party.stop(world));
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(parties)
 }
 
 /// The number of a site that the scenario has checked to exist.
@@ -355,41 +367,67 @@ impl<W: World> Task<'_, W> {
 
     fn describe(&self, world: &W) -> Option<String> {
         let running = self.running.as_ref()?;
-        let name = &self.workload.name;
-        let RunningProgram::App { client, server, .. } = &running.what else { return Some(name.clone()) };
-        // Progress stands where data is received.
-        let reports = [world.report(client), server.as_ref().and_then(|server| world.report(server))];
-        let received =
-            reports.iter().flatten().filter_map(|r| r.value("bytes").or(r.value("received"))).fold(0.0, f64::max);
-        let unit = if matches!(self.workload.program, Program::Ping(_)) { "replies" } else { "B" };
-        Some(format!("{name}: {received} {unit}"))
+        let id = &self.workload.id;
+        let apps = running.parties.iter().filter_map(|(_, party)| match party {
+            RunningParty::App(app) => Some(app),
+            RunningParty::Command(_) | RunningParty::Stack => None,
+        });
+        let (quantity, noun) = self.workload.placement.kind.shown().progress;
+        // Progress is known where data is received.
+        let values = apps.map(|app| world.report(app).and_then(|report| report.value(quantity)).unwrap_or(0.0));
+        Some(match values.reduce(f64::max) {
+            Some(value) => format!("{id}: {value} {noun}"),
+            None => id.to_string(),
+        })
+    }
+}
+
+impl<W: World> RunningParty<W> {
+    /// Nothing is left for it to do.
+    fn has_ended(&mut self, world: &mut W) -> bool {
+        match self {
+            RunningParty::App(app) => world.has_ended(app),
+            RunningParty::Command(command) => world.command_has_ended(command),
+            RunningParty::Stack => true,
+        }
+    }
+
+    fn has_failed(&self, world: &W) -> bool {
+        match self {
+            RunningParty::App(app) => world.report(app).is_none_or(|r| matches!(r.status, Status::Failed(_))),
+            RunningParty::Command(_) | RunningParty::Stack => false,
+        }
+    }
+
+    fn stop(self, world: &mut W) {
+        match self {
+            RunningParty::App(app) => drop(world.stop_app(app)),
+            RunningParty::Command(command) => drop(world.end_command(command, true)),
+            RunningParty::Stack => {}
+        }
     }
 }
 
 impl<W: World> Running<W> {
     /// Nothing is left to wait for.
     fn is_over(&mut self, now: Instant, world: &mut W) -> bool {
-        match &mut self.what {
-            RunningProgram::Command(command) => world.command_has_ended(command),
-            RunningProgram::App { client, server, client_ended } => {
-                if !world.has_ended(client) {
-                    return false;
-                }
-                let since = *client_ended.get_or_insert(now);
-                // A client that failed has nothing to wait for; an upload's server may still be receiving.
-                let failed = world.report(client).is_none_or(|report| matches!(report.status, Status::Failed(_)));
-                let served = server.as_mut().is_none_or(|server| world.has_ended(server));
-                failed || served || now.since(since) >= SERVER_GRACE
-            }
+        if !self.of(Part::Leads).all(|party| party.has_ended(world)) {
+            return false;
         }
+        let since = *self.led_until.get_or_insert(now);
+        // Where a leading party failed there is nothing to wait for; an upload's server may still be receiving.
+        self.of(Part::Leads).any(|party| party.has_failed(world))
+            || self.of(Part::Serves).all(|party| party.has_ended(world))
+            || now.since(since) >= SERVER_GRACE
+    }
+
+    fn of(&mut self, part: Part) -> impl Iterator<Item = &mut RunningParty<W>> {
+        self.parties.iter_mut().filter(move |(own, _)| *own == part).map(|(_, party)| party)
     }
 
     /// When it is over though no program ends.
     fn due(&self) -> Option<Instant> {
-        match &self.what {
-            RunningProgram::App { client_ended, .. } => client_ended.map(|since| since + SERVER_GRACE),
-            RunningProgram::Command(_) => None,
-        }
+        self.led_until.map(|since| since + SERVER_GRACE)
     }
 }
 

@@ -16,8 +16,7 @@ use crate::collect::gateways;
 use crate::collect::links::link_record;
 use crate::collect::tcp::{self, ConfiguredSetting, SeenFlow};
 use crate::record::{CaseRecord, Mode, Record, Setting, Validity};
-use crate::scenario::workload::{Program, ServiceProgram};
-use crate::scenario::{Case, Scenario};
+use crate::scenario::{Case, CommandUse, Scenario};
 use crate::schedule::{Ended, Progress, Schedule, empty_record, run_cases};
 use bentpipe_gateway::satellite::quic::SetupError;
 use bentpipe_net::flow::FlowFacts;
@@ -69,7 +68,7 @@ pub enum SimulatedError {
 pub fn check(scenario: &Scenario, skip_live: bool) -> Result<Vec<String>, Problem> {
     let mut left_out = Vec::new();
     for case in &scenario.cases {
-        for Command { key, what } in commands(case) {
+        for CommandUse { key, what, .. } in case.commands() {
             if !skip_live {
                 let message = format!(
                     "{what} runs a command: only a live run can; `bentpipe run --virtual --skip-live` leaves it out"
@@ -156,8 +155,9 @@ fn run_case(
         notes.push(format!("the capture is broken: {}: {error}", path.display()));
     }
     if options.skip_live {
-        let left_out = commands(case)
-            .map(|Command { what, .. }| format!("left out: {what}, a command, which only a live run can run"));
+        let left_out = case
+            .commands()
+            .map(|CommandUse { what, .. }| format!("left out: {what}, a command, which only a live run can run"));
         notes.extend(left_out);
     }
     let left = pairs.left(&network);
@@ -183,32 +183,6 @@ fn run_case(
 
 fn setup(scenario: &Scenario, case: &Case) -> Setup {
     Setup { links: case.network_links(), roles: case.network_roles(), tcp: case.network_tcp(), seed: scenario.seed }
-}
-
-/// A command that a case would run.
-struct Command {
-    /// Where it stands in the file.
-    key: String,
-    /// Whose it is.
-    what: String,
-}
-
-fn commands(case: &Case) -> impl Iterator<Item = Command> + '_ {
-    let services = case.services.iter().enumerate().filter_map(|(i, service)| match &service.program {
-        ServiceProgram::App(..) => None,
-        ServiceProgram::Command(_) => {
-            let (key, what) = (format!("services.{i}.command"), format!("a service at {}", service.site));
-            Some(Command { key, what })
-        }
-    });
-    let workloads = case.workloads.iter().enumerate().filter_map(|(i, workload)| match &workload.program {
-        Program::Command(_) => {
-            let (key, what) = (format!("workloads.{i}.command"), format!("workload {:?}", workload.name));
-            Some(Command { key, what })
-        }
-        _ => None,
-    });
-    services.chain(workloads)
 }
 
 /// The connections of a network, with their sites' names.

@@ -45,6 +45,12 @@ impl std::str::FromStr for Content {
     }
 }
 
+impl<'de> serde::Deserialize<'de> for Content {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        <String as serde::Deserialize>::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl Content {
     /// The pattern of this content that belongs to a seed.
     #[must_use]

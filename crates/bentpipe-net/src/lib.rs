@@ -12,6 +12,7 @@ pub mod interception;
 pub mod packet;
 pub mod pcapng;
 pub mod problem;
+pub mod quantity;
 pub mod seed;
 pub mod socket;
 pub mod stack;

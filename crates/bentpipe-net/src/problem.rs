@@ -112,38 +112,39 @@ pub fn read<'de, T: serde::Deserialize<'de>>(table: toml::Table) -> Result<T, Ke
     })
 }
 
-/// The names of a struct's fields, as they stand in a file.
+/// The keys that a struct reads: the names of its fields as serde has them. Empty for other types.
 #[must_use]
-pub fn fields<'de, T: serde::Deserialize<'de>>() -> &'static [&'static str] {
-    struct Names<'a>(&'a mut &'static [&'static str]);
+pub fn keys_of<'de, T: serde::Deserialize<'de>>() -> &'static [&'static str] {
+    let mut fields: &'static [&'static str] = &[];
+    // Always an error: nothing is read.
+    let _ = T::deserialize(FieldNames(&mut fields));
+    fields
+}
 
-    impl<'de> serde::Deserializer<'de> for Names<'_> {
-        type Error = serde::de::value::Error;
+/// A deserializer that takes note of a struct's fields and reads nothing.
+struct FieldNames<'a>(&'a mut &'static [&'static str]);
 
-        fn deserialize_any<V: serde::de::Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
-            Err(serde::de::Error::custom("not a struct"))
-        }
+impl<'de> serde::Deserializer<'de> for FieldNames<'_> {
+    type Error = serde::de::value::Error;
 
-        fn deserialize_struct<V: serde::de::Visitor<'de>>(
-            self,
-            _: &'static str,
-            fields: &'static [&'static str],
-            visitor: V,
-        ) -> Result<V::Value, Self::Error> {
-            *self.0 = fields;
-            self.deserialize_any(visitor)
-        }
-
-        serde::forward_to_deserialize_any! {
-            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-            newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-        }
+    fn deserialize_any<V: serde::de::Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(serde::de::Error::custom("nothing to read"))
     }
 
-    let mut names: &'static [&'static str] = &[];
-    // The error is the way out.
-    let _ = T::deserialize(Names(&mut names));
-    names
+    fn deserialize_struct<V: serde::de::Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = fields;
+        Err(serde::de::Error::custom("nothing to read"))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
 }
 
 #[cfg(test)]
@@ -159,5 +160,19 @@ mod tests {
         assert_eq!(line_of_key(text, "workloads.1.bytes"), Some(8));
         assert_eq!(line_of_key(text, "workloads.0.bytes"), Some(5));
         assert_eq!(line_of_key(text, "nothing"), None);
+    }
+
+    #[test]
+    fn the_keys_of_a_struct() {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code)]
+        struct Keys {
+            bytes: u64,
+            #[serde(rename = "return")]
+            back: Option<String>,
+        }
+        assert_eq!(keys_of::<Keys>(), ["bytes", "return"]);
+        assert_eq!(keys_of::<u32>(), [""; 0]);
     }
 }

@@ -8,6 +8,7 @@
 //! Python bindings are not): `python3 -m venv target/ns3 && target/ns3/bin/pip install --no-deps ns3`.
 
 use bentpipe_apps::bulk::{Amount, BulkSpec};
+use bentpipe_apps::quantity;
 use bentpipe_apps::report::App;
 use bentpipe_link::catalogue::LinkFile;
 use bentpipe_net::stack::TcpConfig;
@@ -218,7 +219,7 @@ impl Case {
         let cpu_seconds = cpu_seconds() - before;
         for client in &clients {
             let report = network.program(*client).expect("a program").report(network.now());
-            assert_eq!(report.value("bytes"), Some(self.bytes_each() as f64), "{:?}", report.status);
+            assert_eq!(report.value(quantity::BYTES), Some(self.bytes_each() as f64), "{:?}", report.status);
         }
         let sent = |link: &bentpipe_link::link::Link<_>| {
             link.directions().iter().map(|direction| direction.sender_counters().sent_packets).sum::<u64>()

@@ -3,6 +3,7 @@
 
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::ping::PingSpec;
+use bentpipe_apps::quantity;
 use bentpipe_apps::report::{App, Report, Status};
 use bentpipe_link::config::LinkConfig;
 use bentpipe_net::datagram::Body;
@@ -222,11 +223,11 @@ fn run(policy: Policy, served: bool) -> Ran {
 #[test]
 fn requests_are_answered_in_the_servers_name_and_the_server_sees_the_client() {
     let Ran { client, log, classes, addresses: [server, _, client_at] } = run(Policy::Relay { keep: true }, true);
-    assert_eq!((client.status.clone(), client.value("bytes")), (Status::Done, Some(100_000.0)));
-    assert_eq!(client.value("wrong_bytes"), Some(0.0));
+    assert_eq!((client.status.clone(), client.value(quantity::BYTES)), (Status::Done, Some(100_000.0)));
+    assert_eq!(client.value(quantity::WRONG_BYTES), Some(0.0));
     let log = log.lock().unwrap();
     // The SYN waits for the server: a round trip of the link and one of the LAN, and the data's half of both.
-    assert!(client.value("first_byte").unwrap() > 1.0, "{:?}", client.value("first_byte"));
+    assert!(client.value(quantity::FIRST_BYTE).unwrap() > 1.0, "{:?}", client.value(quantity::FIRST_BYTE));
     assert_eq!(log.requests.len(), 1);
     let (asking, asked, class) = log.requests[0];
     assert_eq!((asking.ip(), asked, class), (client_at.ip(), server, 0));
@@ -262,7 +263,7 @@ fn an_ignored_request_is_caught_again_when_it_is_repeated() {
     let Ran { client, log, .. } = run(Policy::IgnoreOnce, true);
     assert_eq!(client.status, Status::Done);
     assert_eq!(log.lock().unwrap().requests.len(), 2);
-    assert!(client.value("first_byte").unwrap() > 2.0, "the client asks again after a second");
+    assert!(client.value(quantity::FIRST_BYTE).unwrap() > 2.0, "the client asks again after a second");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use super::reply::{Reply, ReplyReader, extended_passive_port, passive_port};
 use crate::Direction;
 use crate::outbox::Outbox;
 use crate::progress::{Arrivals, Stall};
-use crate::report::{App, Report, STARTED_AT, Status};
+use crate::quantity;
+use crate::report::{App, Report, Status};
 use crate::stream::{Turn, receive_range, send_range};
 use bentpipe_net::seed::{Seed, unit};
 use bentpipe_net::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
@@ -132,19 +133,19 @@ impl App for FtpClient {
             (None, Some(_)) => Status::Done,
         };
         let mut report = Report::new(status, self.ended);
-        report.put_time(STARTED_AT, self.started);
+        report.moments.started = self.started;
         let count = |of: &dyn Fn(&Session) -> u32| self.sessions.iter().map(|s| f64::from(of(s))).sum::<f64>();
-        report.put("files_done", "1", count(&|s| s.files_done));
-        report.put("files_failed", "1", count(&|s| s.files_failed(self.shared.spec.files)));
+        report.put(quantity::FILES_DONE, count(&|s| s.files_done));
+        report.put(quantity::FILES_FAILED, count(&|s| s.files_failed(self.shared.spec.files)));
         self.shared.arrivals.fill(self.ended.unwrap_or(now), &mut report);
         report.derive();
         let rates = self.sessions.iter().filter_map(|s| s.goodput(self.shared.spec.bytes));
-        put_mean(&mut report, "goodput_per_session", "bit/s", rates);
+        put_mean(&mut report, quantity::GOODPUT_PER_SESSION, rates);
         let dialogues = self.sessions.iter().filter_map(|s| Some(s.commanded?.since(s.started).as_secs_f64()));
-        put_mean(&mut report, "control_time", "s", dialogues);
+        put_mean(&mut report, quantity::CONTROL_TIME, dialogues);
         let times = self.sessions.iter().filter_map(|s| Some(s.files_ended?.since(s.started).as_secs_f64()));
         if let Some(longest) = times.max_by(f64::total_cmp) {
-            report.put("session_time_max", "s", longest);
+            report.put(quantity::SESSION_TIME_MAX, longest);
         }
         report
     }
@@ -465,9 +466,9 @@ fn control_lost(error: SocketError) -> String {
     format!("control connection: {error}")
 }
 
-fn put_mean(report: &mut Report, name: &'static str, unit: &'static str, values: impl Iterator<Item = f64>) {
+fn put_mean(report: &mut Report, quantity: quantity::Quantity, values: impl Iterator<Item = f64>) {
     let (count, sum) = values.fold((0, 0.0), |(count, sum), value| (count + 1, sum + value));
     if count > 0 {
-        report.put(name, unit, sum / f64::from(count));
+        report.put(quantity, sum / f64::from(count));
     }
 }

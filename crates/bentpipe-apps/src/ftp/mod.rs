@@ -21,11 +21,22 @@ mod session;
 
 pub(crate) use server::FtpServer;
 
+use crate::kind::{Keys, Kind, PartyProgram, PartyReport, PortNeed, Setting, Shown, Transfer, Workload, of_two};
 use crate::progress::{check_port, check_sample_every, check_timeout};
+use crate::quantity::{self, Quantity};
 use crate::report::{self, App, Receiver, Report, Status};
 use crate::{Direction, ServerLife, SpecError};
+use bentpipe_net::content::Content;
+use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::time::Duration;
+use bentpipe_net::units::DataSize;
+use serde::Deserialize;
 use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The kind of workload `ftp`.
+#[derive(Debug)]
+pub struct Ftp;
 
 /// What to transfer.
 #[derive(Clone, Debug)]
@@ -103,7 +114,7 @@ impl FtpSpec {
             Direction::Download => report::combine(client, server, Receiver::Client),
             Direction::Upload => {
                 let mut client = client;
-                let received = server.value("bytes").map(|bytes| bytes as u64);
+                let received = server.value(quantity::BYTES).map(|bytes| bytes as u64);
                 let all = self.bytes_in_all().unwrap_or(u64::MAX);
                 if let Some(received) = received.filter(|bytes| client.status == Status::Done && *bytes < all) {
                     client.status = Status::Failed(format!("server received {received} of {all} bytes"));
@@ -116,6 +127,112 @@ impl FtpSpec {
     fn bytes_in_all(&self) -> Option<u64> {
         let sessions = self.bytes.checked_mul(u64::from(self.files))?.checked_mul(u64::from(self.sessions))?;
         (sessions <= FILE_BYTES_MAX).then_some(sessions)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FtpKeys {
+    direction: Option<Direction>,
+    bytes: Option<DataSize>,
+    files: Option<u32>,
+    sessions: Option<u32>,
+    /// XFTP (Kruse, ACTS): one file in as many parts as there are sessions, each over connections of its own.
+    split: Option<bool>,
+    content: Option<Content>,
+    port: Option<u16>,
+    timeout: Option<Duration>,
+}
+
+/// File transfers of a scenario.
+#[derive(Clone, Debug)]
+pub struct FtpWorkload {
+    /// What to transfer; its port is the default where none was chosen.
+    pub spec: FtpSpec,
+    /// What the files are made of.
+    pub content: Content,
+    /// The control port that the scenario chose.
+    pub port: Option<u16>,
+}
+
+impl Kind for Ftp {
+    fn name(&self) -> &'static str {
+        "ftp"
+    }
+
+    fn quantities(&self) -> &'static [Quantity] {
+        &[
+            quantity::FILES_DONE,
+            quantity::FILES_FAILED,
+            quantity::BYTES,
+            quantity::WRONG_BYTES,
+            quantity::FIRST_BYTE,
+            quantity::COMPLETION_TIME,
+            quantity::GOODPUT,
+            quantity::GOODPUT_PER_SESSION,
+            quantity::CONTROL_TIME,
+            quantity::SESSION_TIME_MAX,
+            quantity::SESSIONS,
+        ]
+    }
+
+    fn shown(&self) -> Shown {
+        Shown::new(&[quantity::COMPLETION_TIME, quantity::GOODPUT], &[quantity::GOODPUT, quantity::RECEIVED_BYTES])
+    }
+
+    fn read(&self, keys: Keys) -> Result<Arc<dyn Workload>, KeyProblem> {
+        let spread = keys.spread;
+        let keys: FtpKeys = keys.read()?;
+        let default = FtpSpec::default();
+        let missing = || KeyProblem::new("bytes", "is missing; allowed: the size of a file");
+        let bytes = keys.bytes.ok_or_else(missing)?.bytes;
+        let sessions = keys.sessions.unwrap_or(default.sessions);
+        let spec = FtpSpec {
+            direction: keys.direction.unwrap_or(default.direction),
+            bytes: if keys.split.unwrap_or(false) { bytes.div_ceil(u64::from(sessions.max(1))) } else { bytes },
+            files: keys.files.unwrap_or(default.files),
+            sessions,
+            spread,
+            port: keys.port.unwrap_or(default.port),
+            timeout: keys.timeout.unwrap_or(default.timeout),
+            ..default
+        };
+        spec.check()?;
+        Ok(Arc::new(FtpWorkload { spec, content: keys.content.unwrap_or_default(), port: keys.port }))
+    }
+}
+
+impl Workload for FtpWorkload {
+    fn ports(&self) -> Vec<PortNeed> {
+        vec![PortNeed { role: 1, key: "port", chosen: self.port, default: self.spec.port }]
+    }
+
+    fn program(&self, number: usize, setting: &Setting) -> PartyProgram {
+        let server = setting.first(1);
+        let spec = FtpSpec { port: server.ports[0], ..self.spec.clone() };
+        let seed = self.content.pattern(setting.seed);
+        PartyProgram::App(if number == 0 { spec.client(server.address, seed) } else { spec.server(seed) })
+    }
+
+    fn combine(&self, parties: Vec<PartyReport>) -> Report {
+        match of_two(parties) {
+            (client, Some(server)) => self.spec.combine(client, server),
+            (client, None) => client,
+        }
+    }
+
+    fn direction(&self) -> Option<Direction> {
+        Some(self.spec.direction)
+    }
+
+    fn transfer(&self) -> Option<Transfer> {
+        let FtpSpec { direction, bytes, sessions, .. } = self.spec;
+        let bytes = bytes.checked_mul(u64::from(sessions)).filter(|_| self.spec.files == 1)?;
+        Some(Transfer { direction, bytes, connections: sessions })
+    }
+
+    fn is_random(&self) -> bool {
+        self.spec.sessions > 1 && self.spec.spread > Duration::ZERO
     }
 }
 

@@ -5,6 +5,7 @@ use super::session::{Session, Shared};
 use crate::ServerLife;
 use crate::acceptor::Acceptor;
 use crate::progress::Arrivals;
+use crate::quantity;
 use crate::report::{App, Report, Status};
 use crate::stream::Turn;
 use bentpipe_net::socket::{Program, SocketId, Sockets};
@@ -91,7 +92,7 @@ impl App for FtpServer {
             None => Status::Running,
         };
         let mut report = Report::new(status, None);
-        report.put("sessions", "1", self.accepted as f64);
+        report.put(quantity::SESSIONS, self.accepted as f64);
         self.shared.arrivals.fill(self.shared.arrivals.last.unwrap_or(now), &mut report);
         report
     }

@@ -4,7 +4,8 @@ use super::response::ResponseReader;
 use super::{HttpVersion, PageSpec, bytes_of_path, object_path};
 use crate::outbox::Outbox;
 use crate::progress::{Arrivals, Stall};
-use crate::report::{App, Report, STARTED_AT, Status};
+use crate::quantity;
+use crate::report::{App, Report, Status};
 use crate::stream::{CALL_BYTES_MAX, SCRATCH_BYTES, TURN_BYTES_MAX, Turn};
 use bentpipe_net::socket::{Connection as State, Program, Received, ReceivedPattern, SocketId, Sockets, count_wrong};
 use bentpipe_net::time::{Duration, Instant};
@@ -229,19 +230,19 @@ impl App for PageClient {
             (None, Some(_)) => Status::Done,
         };
         let mut report = Report::new(status, self.ended);
-        report.put_time(STARTED_AT, self.started);
+        report.moments.started = self.started;
         self.arrivals.fill(self.ended.unwrap_or(now), &mut report);
         report.derive();
-        report.put("objects_done", "1", self.object_times.len() as f64);
-        report.put("objects_failed", "1", self.objects_failed as f64);
-        report.put("connections_opened", "1", self.connections_opened as f64);
+        report.put(quantity::OBJECTS_DONE, self.object_times.len() as f64);
+        report.put(quantity::OBJECTS_FAILED, self.objects_failed as f64);
+        report.put(quantity::CONNECTIONS_OPENED, self.connections_opened as f64);
         if let (Some(started), Some(ended)) = (self.started, self.html_ended) {
-            report.put("html_time", "s", ended.since(started).as_secs_f64());
+            report.put(quantity::HTML_TIME, ended.since(started).as_secs_f64());
         }
         let times: Vec<f64> = self.object_times.iter().map(|time| time.as_secs_f64()).collect();
         if let Some(longest) = times.iter().copied().max_by(f64::total_cmp) {
-            report.put("object_time_mean", "s", times.iter().sum::<f64>() / times.len() as f64);
-            report.put("object_time_max", "s", longest);
+            report.put(quantity::OBJECT_TIME_MEAN, times.iter().sum::<f64>() / times.len() as f64);
+            report.put(quantity::OBJECT_TIME_MAX, longest);
         }
         report
     }

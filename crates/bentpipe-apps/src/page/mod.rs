@@ -22,18 +22,31 @@ mod server;
 
 pub(crate) use server::HttpServer;
 
+use crate::kind::{Keys, Kind, PartyProgram, PartyReport, PortNeed, Setting, Shown, Workload, of_two};
 use crate::progress::{check_port, check_sample_every, check_timeout};
+use crate::quantity::{self, Quantity};
 use crate::report::{self, App, Receiver, Report};
-use crate::{ServerLife, SpecError};
+use crate::{Direction, ServerLife, SpecError};
+use bentpipe_net::content::Content;
+use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::time::Duration;
+use bentpipe_net::units::DataSize;
+use serde::Deserialize;
 use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The kind of workload `page`.
+#[derive(Debug)]
+pub struct Page;
 
 /// Which HTTP the client speaks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub enum HttpVersion {
     /// HTTP/1.0: a connection for each object.
+    #[serde(rename = "1.0")]
     Http10,
     /// HTTP/1.1: persistent connections.
+    #[serde(rename = "1.1")]
     Http11,
 }
 
@@ -134,6 +147,114 @@ impl PageSpec {
     #[must_use]
     pub fn combine(&self, client: Report, server: Report) -> Report {
         report::combine(client, server, Receiver::Client)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PageKeys {
+    direction: Option<Direction>,
+    bytes: Option<DataSize>,
+    objects: Option<Vec<DataSize>>,
+    connections: Option<u32>,
+    http: Option<HttpVersion>,
+    path: Option<String>,
+    content: Option<Content>,
+    port: Option<u16>,
+    timeout: Option<Duration>,
+}
+
+/// A page of a scenario.
+#[derive(Clone, Debug)]
+pub struct PageWorkload {
+    /// What to get; its port is the default where none was chosen, its host the server's site.
+    pub spec: PageSpec,
+    /// What the objects are made of.
+    pub content: Content,
+    /// The port that the scenario chose.
+    pub port: Option<u16>,
+}
+
+impl Kind for Page {
+    fn name(&self) -> &'static str {
+        "page"
+    }
+
+    fn aliases(&self) -> &'static [&'static str] {
+        &["http"]
+    }
+
+    fn quantities(&self) -> &'static [Quantity] {
+        &[
+            quantity::BYTES,
+            quantity::WRONG_BYTES,
+            quantity::FIRST_BYTE,
+            quantity::COMPLETION_TIME,
+            quantity::GOODPUT,
+            quantity::OBJECTS_DONE,
+            quantity::OBJECTS_FAILED,
+            quantity::CONNECTIONS_OPENED,
+            quantity::HTML_TIME,
+            quantity::OBJECT_TIME_MEAN,
+            quantity::OBJECT_TIME_MAX,
+        ]
+    }
+
+    fn shown(&self) -> Shown {
+        Shown::new(&[quantity::COMPLETION_TIME, quantity::GOODPUT], &[quantity::GOODPUT, quantity::RECEIVED_BYTES])
+    }
+
+    fn read(&self, keys: Keys) -> Result<Arc<dyn Workload>, KeyProblem> {
+        let keys: PageKeys = keys.read()?;
+        if keys.direction == Some(Direction::Upload) {
+            return Err(KeyProblem::new("direction", "a page is downloaded; allowed: \"download\""));
+        }
+        let default = PageSpec::default();
+        let objects: Vec<u64> = keys.objects.unwrap_or_default().iter().map(|size| size.bytes).collect();
+        let version = keys.http.unwrap_or(default.version);
+        // A page without objects is a single file of that size.
+        let path = match (keys.path, keys.bytes) {
+            (Some(path), _) => path,
+            (None, Some(size)) if objects.is_empty() => format!("/bytes/{}", size.bytes),
+            _ => default.path,
+        };
+        let spec = PageSpec {
+            html_bytes: keys.bytes.map_or(default.html_bytes, |size| size.bytes),
+            objects,
+            connections: keys.connections.unwrap_or(if version == HttpVersion::Http10 { 4 } else { 6 }),
+            version,
+            port: keys.port.unwrap_or(default.port),
+            path,
+            host: default.host,
+            timeout: keys.timeout.unwrap_or(default.timeout),
+            sample_every: default.sample_every,
+        };
+        spec.check()?;
+        Ok(Arc::new(PageWorkload { spec, content: keys.content.unwrap_or_default(), port: keys.port }))
+    }
+}
+
+impl Workload for PageWorkload {
+    fn ports(&self) -> Vec<PortNeed> {
+        vec![PortNeed { role: 1, key: "port", chosen: self.port, default: self.spec.port }]
+    }
+
+    fn program(&self, number: usize, setting: &Setting) -> PartyProgram {
+        let server = setting.first(1);
+        let spec = PageSpec { port: server.ports[0], host: server.site.clone(), ..self.spec.clone() };
+        let seed = self.content.pattern(setting.seed);
+        PartyProgram::App(if number == 0 { spec.client(server.address, seed) } else { spec.server(seed) })
+    }
+
+    fn combine(&self, parties: Vec<PartyReport>) -> Report {
+        match of_two(parties) {
+            (client, Some(server)) => self.spec.combine(client, server),
+            (client, None) => client,
+        }
+    }
+
+    fn direction(&self) -> Option<Direction> {
+        Some(Direction::Download)
     }
 }
 

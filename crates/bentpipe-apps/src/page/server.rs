@@ -6,6 +6,7 @@ use crate::ServerLife;
 use crate::acceptor::Acceptor;
 use crate::outbox::Outbox;
 use crate::progress::Stall;
+use crate::quantity;
 use crate::report::{App, Report, Status};
 use crate::stream::{Turn, discard, send_range};
 use bentpipe_net::socket::{Program, Received, SocketError, SocketId, Sockets};
@@ -107,8 +108,8 @@ impl App for HttpServer {
             None => Status::Running,
         };
         let mut report = Report::new(status, None);
-        report.put("connections", "1", self.accepted as f64);
-        report.put("requests", "1", self.shared.requests as f64);
+        report.put(quantity::CONNECTIONS, self.accepted as f64);
+        report.put(quantity::REQUESTS, self.shared.requests as f64);
         report
     }
 }

@@ -171,7 +171,7 @@ impl Program for Script {
 impl App for Script {
     fn report(&self, _now: Instant) -> Report {
         let status = if self.is_done() { Status::Done } else { Status::Running };
-        Report { status, ended: None, measurements: Vec::new(), series: Vec::new() }
+        Report::new(status, None)
     }
 }
 

@@ -12,7 +12,7 @@ use toml::{Table, Value};
 type Build = Arc<dyn Fn() -> Box<dyn FrontEnd> + Send + Sync>;
 
 /// A kind of front end.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// Its key in the daemon's file and in a scenario's `[gateways.LINK]`; `None`: always there, without settings.
     pub key: Option<&'static str>,
@@ -21,7 +21,7 @@ pub struct Kind {
 }
 
 /// The kinds that are known.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Registry {
     kinds: Vec<Kind>,
 }

@@ -1,12 +1,13 @@
 //! What workloads did.
 
 use crate::record::{
-    Bound, CommandRecord, Measurement, Objective as ObjectiveRecord, Party, Role, Series, Status, Unit, WorkloadRecord,
-    v1,
+    self, Bound, CommandRecord, DataDirection, Measurement, Objective, Party, Role, Series, WorkloadRecord,
 };
-use crate::scenario::workload::{Objective, Workload};
-use bentpipe_apps::report::Report;
-use bentpipe_net::time::Instant;
+use crate::scenario::workload::Workload;
+use bentpipe_apps::Direction;
+use bentpipe_apps::quantity::{Better, COMPLETION_TIME, Quantity, Unit};
+use bentpipe_apps::report::{Report, Status};
+use bentpipe_net::time::{Duration, Instant};
 
 /// How a program ended.
 #[derive(Clone, Debug)]
@@ -27,80 +28,109 @@ pub struct EndedCommand {
 
 /// An empty record of one run of a workload.
 pub fn workload_record(workload: &Workload, repeat: u32, start: Instant) -> WorkloadRecord {
-    let (name, copy) = v1::CopyNames::default().split(&workload.name);
-    let mut parties = vec![Party { role: Role::Client, site: workload.client.clone() }];
-    parties.extend(workload.server.clone().map(|site| Party { role: Role::Server, site }));
+    let Workload { id, placement, .. } = workload;
+    let parties = placement.parties.iter().enumerate();
+    let parties = parties.map(|(number, party)| {
+        let role = Role::named(placement.role(number).name);
+        Party { role, site: party.site.clone() }
+    });
     WorkloadRecord {
-        name: name.to_owned(),
-        copy,
-        app: workload.program.name().to_owned(),
-        parties,
-        direction: v1::word("direction", workload.direction()).ok(),
+        name: id.name.clone(),
+        copy: id.copy,
+        app: placement.kind.name().to_owned(),
+        parties: parties.collect(),
+        direction: placement.workload.direction().map(DataDirection::from),
         repeat,
         start: start.as_secs_f64(),
         ..WorkloadRecord::default()
     }
 }
 
-/// Puts what a program reported into its record.
+/// Puts a report into the record.
 pub fn put_report(record: &mut WorkloadRecord, report: &Report) {
     record.end = report.ended.map(Instant::as_secs_f64);
-    record.measurements = report
-        .measurements
-        .iter()
-        .filter(|m| !m.name.ends_with("_at"))
-        .map(|m| Measurement::new(m.name, v1::unit(m.name, m.unit), v1::better(m.name), m.value))
+    let measurements = report.measurements.iter();
+    record.measurements = measurements
+        .map(|m| Measurement::new(m.quantity.name, m.quantity.unit.into(), m.quantity.better.into(), m.value))
         .collect();
     record.series = report
         .series
         .iter()
         .map(|s| {
             let points = s.points.iter().map(|(at, value)| (at.as_secs_f64(), *value));
-            Series::new(s.name.as_str(), v1::unit(&s.name, s.unit), points.collect())
+            Series::new(s.quantity.name, s.quantity.unit.into(), points.collect())
         })
         .collect();
 }
 
-/// Puts how a command ended into its record; `cut`: the status it gets because it was ended.
-pub fn put_command(record: &mut WorkloadRecord, ended: &EndedCommand, cut: Option<Status>) {
-    match (cut, ended.exit) {
-        (Some(status), _) => record.status = status,
-        (None, 0) => record.status = Status::Done,
-        (None, code) => {
-            record.status = Status::Failed;
-            let last = ended.stderr.lines().rev().find(|line| !line.trim().is_empty());
-            record.error = Some(match last {
-                Some(line) => format!("exit status {code}: {line}"),
-                None => format!("exit status {code}"),
-            });
-        }
+/// A command's result as a report; one that was stopped has none.
+pub fn command_report(ended: &EndedCommand, started: Instant, stopped: bool) -> Report {
+    if stopped {
+        return Report::new(Status::Running, None);
     }
-    if cut.is_none() {
-        record.end = Some(record.start + ended.seconds);
-        let name = "completion_time";
-        record.measurements.push(Measurement::new(name, Unit::Seconds, v1::better(name), ended.seconds));
-    }
-    record.command = Some(CommandRecord {
-        command: ended.command.clone(),
-        exit: ended.ended_by_itself,
-        stdout: ended.stdout.clone(),
-        stderr: ended.stderr.clone(),
-    });
+    let status = if ended.exit == 0 {
+        Status::Done
+    } else {
+        let last = ended.stderr.lines().rev().find(|line| !line.trim().is_empty());
+        Status::Failed(match last {
+            Some(line) => format!("exit status {}: {line}", ended.exit),
+            None => format!("exit status {}", ended.exit),
+        })
+    };
+    let mut report = Report::new(status, Some(started + Duration::from_secs_f64(ended.seconds)));
+    report.put(COMPLETION_TIME, ended.seconds);
+    report
+}
+
+/// A command's output and exit status.
+pub fn command_record(ended: EndedCommand) -> CommandRecord {
+    let EndedCommand { command, ended_by_itself, stdout, stderr, .. } = ended;
+    CommandRecord { command, exit: ended_by_itself, stdout, stderr }
 }
 
 /// Holds the record against the workload's objective.
 pub fn judge(record: &mut WorkloadRecord, workload: &Workload) {
     let Some(objective) = workload.objective else { return };
-    let (quantity, bound, limit, unit) = match objective {
-        Objective::Within(time) => ("completion_time", Bound::AtMost, time.as_secs_f64(), Unit::Seconds),
-        Objective::Goodput(rate) => ("goodput", Bound::AtLeast, rate.bps as f64, Unit::BitsPerSecond),
-        Objective::Loss(share) => ("loss", Bound::AtMost, share.fraction(), Unit::Share),
-    };
+    let Quantity { name, unit, better } = objective.quantity();
+    let bound = if better == Better::Higher { Bound::AtLeast } else { Bound::AtMost };
+    let limit = objective.limit();
     let met = match record.status {
-        Status::Failed => Some(false),
-        Status::Done => Some(record.measurement(quantity).is_some_and(|m| bound.allows(m.value, limit))),
+        record::Status::Failed => Some(false),
+        record::Status::Done => Some(record.measurement(name).is_some_and(|m| bound.allows(m.value, limit))),
         // Cut off: missed for certain only if the time was up already, which only the caller's end time could tell.
-        Status::Interrupted => None,
+        record::Status::Interrupted => None,
     };
-    record.objective = Some(ObjectiveRecord { quantity: quantity.to_owned(), bound, limit, unit, met });
+    record.objective = Some(Objective { quantity: name.to_owned(), bound, limit, unit: unit.into(), met });
+}
+
+impl From<Direction> for DataDirection {
+    fn from(direction: Direction) -> DataDirection {
+        match direction {
+            Direction::Download => DataDirection::Download,
+            Direction::Upload => DataDirection::Upload,
+        }
+    }
+}
+
+impl From<Unit> for record::Unit {
+    fn from(unit: Unit) -> record::Unit {
+        match unit {
+            Unit::BitsPerSecond => record::Unit::BitsPerSecond,
+            Unit::Seconds => record::Unit::Seconds,
+            Unit::Bytes => record::Unit::Bytes,
+            Unit::Share => record::Unit::Share,
+            Unit::Number => record::Unit::Number,
+            other => record::Unit::from(other.symbol()),
+        }
+    }
+}
+
+impl From<Better> for record::Better {
+    fn from(better: Better) -> record::Better {
+        match better {
+            Better::Higher => record::Better::Higher,
+            Better::Lower => record::Better::Lower,
+            Better::Neither => record::Better::Neither,
+        }
+    }
 }

@@ -6,9 +6,10 @@ pub mod gateway;
 mod text;
 pub mod workload;
 
-use bentpipe_gateway::front_end::Registry;
+use crate::registry::Registry;
 use bentpipe_link::catalogue::{self, LinkFile};
 use bentpipe_link::config::{LinkConfig, lay_over};
+use bentpipe_link::registry::Registry as LinkKinds;
 use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::time::Duration;
@@ -81,6 +82,17 @@ pub struct Case {
     pub lateness: LatenessLimits,
 }
 
+/// A command that a case runs.
+#[derive(Clone, Debug)]
+pub struct CommandUse<'a> {
+    /// Its key in the file.
+    pub key: String,
+    /// The workload or service, for messages.
+    pub what: String,
+    /// The program and its arguments.
+    pub argv: &'a [String],
+}
+
 /// A link between sites.
 #[derive(Clone, Debug)]
 pub struct LinkUse {
@@ -123,6 +135,16 @@ impl Default for LatenessLimits {
 impl Scenario {
     /// Reads a scenario's text. `overrides` are `key=value` texts, such as `links.sat.one_way_delay=250 ms`.
     pub fn parse(source_name: &str, text: &str, overrides: &[String]) -> Result<Scenario, Problem> {
+        Scenario::parse_with(&Registry::default(), source_name, text, overrides)
+    }
+
+    /// The same with the kinds of a registry.
+    pub fn parse_with(
+        registry: &Registry,
+        source_name: &str,
+        text: &str,
+        overrides: &[String],
+    ) -> Result<Scenario, Problem> {
         let mut table: Table = toml::from_str(text).map_err(|error| syntax_problem(source_name, text, &error))?;
         for over in overrides {
             for (key, value) in flatten("", &catalogue::parse_override(over)?) {
@@ -134,7 +156,7 @@ impl Scenario {
         let folder = Path::new(source_name).parent().unwrap_or(Path::new(""));
         let mut cases = Vec::new();
         if whole.cases.is_empty() {
-            cases.push(Case::from_text(&whole.title, &whole, folder).map_err(place)?);
+            cases.push(Case::from_text(&whole.title, &whole, folder, registry).map_err(place)?);
         }
         for (i, CaseText { name, set: changes }) in whole.cases.iter().enumerate() {
             if whole.cases[..i].iter().any(|other| other.name == *name) {
@@ -152,7 +174,7 @@ impl Scenario {
                 set(&mut changed, &key, value).map_err(at)?;
             }
             let changed: ScenarioText = read(changed).map_err(place)?;
-            cases.push(Case::from_text(name, &changed, folder).map_err(place)?);
+            cases.push(Case::from_text(name, &changed, folder, registry).map_err(place)?);
         }
         Ok(Scenario {
             title: whole.title,
@@ -175,10 +197,13 @@ impl From<AxisText> for Axis {
 }
 
 impl Case {
-    fn from_text(name: &str, text: &ScenarioText, folder: &Path) -> Result<Case, KeyProblem> {
+    fn from_text(name: &str, text: &ScenarioText, folder: &Path, registry: &Registry) -> Result<Case, KeyProblem> {
         let mut links = Vec::new();
         for (link, table) in &text.links {
-            links.push(LinkUse::from_table(link, table, folder).map_err(|p| p.under(&format!("links.{link}")))?);
+            links.push(
+                LinkUse::from_table(link, table, folder, &registry.links)
+                    .map_err(|p| p.under(&format!("links.{link}")))?,
+            );
         }
         if links.is_empty() {
             return Err(KeyProblem::new("links", "no link; allowed: at least one, such as [links.sat]"));
@@ -199,39 +224,8 @@ impl Case {
                 tcp.insert((*site).to_owned(), TcpConfig::from_table(Table::new())?);
             }
         }
-        let pairs = gateway::pairs(text.gateways.iter(), &Registry::standard(), &links, &roles)?;
-        let mut services = Vec::new();
-        for (i, service) in text.services.iter().enumerate() {
-            let under = |p: KeyProblem| p.under(&format!("services.{i}"));
-            known_site(&sites, &service.site).map_err(|p| under(p.under("site")))?;
-            services.push(Service::from_text(service).map_err(under)?);
-        }
-        let mut workloads: Vec<Workload> = Vec::new();
-        for (i, workload) in text.workloads.iter().enumerate() {
-            let under = |p: KeyProblem| p.under(&format!("workloads.{i}"));
-            known_site(&sites, &workload.client).map_err(|p| under(p.under("client")))?;
-            if let Some(server) = &workload.server {
-                known_site(&sites, server).map_err(|p| under(p.under("server")))?;
-            }
-            let copies = workload.copies.unwrap_or(1);
-            if !(1..=COPIES_MAX).contains(&copies) {
-                let what = format!("{copies} is out of range; allowed: 1 to {COPIES_MAX}");
-                return Err(under(KeyProblem::new("copies", what)));
-            }
-            let workload = Workload::from_text(workload, i).map_err(under)?;
-            for copy in 1..=copies {
-                let name = if copies == 1 { workload.name.clone() } else { format!("{} ({copy})", workload.name) };
-                if workloads.iter().any(|other| other.name == name) {
-                    return Err(under(KeyProblem::new("name", format!("there is a workload {name:?} already"))));
-                }
-                // The first copy starts at `start`, so one alone has nothing to be spread.
-                let spread = if copy == 1 { Duration::ZERO } else { workload.spread };
-                workloads.push(Workload { name, spread, ..workload.clone() });
-            }
-        }
-        let place = |i: usize| workloads_text_index(&text.workloads, i);
-        workload::give_ports(&mut workloads, &services)
-            .map_err(|(i, p)| p.under(&format!("workloads.{}", place(i))))?;
+        let pairs = gateway::pairs(text.gateways.iter(), &registry.front_ends, &links, &roles)?;
+        let (workloads, services) = Workload::read_all(&text.workloads, &text.services, registry, &sites)?;
         let usual = LatenessLimits::default();
         let lateness = text.lateness.as_ref().map_or(usual, |limits| LatenessLimits {
             p99: limits.p99.unwrap_or(usual.p99),
@@ -252,15 +246,6 @@ impl Case {
     }
 }
 
-/// Copies of a workload.
-const COPIES_MAX: u32 = 256;
-
-/// Which entry of the file the `number`-th workload is a copy of.
-fn workloads_text_index(texts: &[text::WorkloadText], number: usize) -> usize {
-    let mut copies = texts.iter().enumerate().flat_map(|(i, one)| (0..one.copies.unwrap_or(1)).map(move |_| i));
-    copies.nth(number).unwrap_or(number)
-}
-
 impl Case {
     /// Its links as a network is made of them: those of the file in their order, then those of gateway pairs.
     #[must_use]
@@ -278,6 +263,19 @@ impl Case {
             mtu: link.config.mtu,
         };
         links.iter().map(|link| (spec(link), link.config.clone())).collect()
+    }
+
+    /// Its workloads and services that are commands, which only a live run can run.
+    pub fn commands(&self) -> impl Iterator<Item = CommandUse<'_>> {
+        let services = self.services.iter().enumerate().filter_map(|(i, Service { placement })| {
+            let (key, what) = (format!("services.{i}.command"), format!("a service at {}", placement.parties[0].site));
+            placement.workload.command().map(|argv| CommandUse { key, what, argv })
+        });
+        let workloads = self.workloads.iter().filter_map(|Workload { id, entry, placement, .. }| {
+            let (key, what) = (format!("workloads.{entry}.command"), format!("workload {:?}", id.to_string()));
+            placement.workload.command().map(|argv| CommandUse { key, what, argv })
+        });
+        services.chain(workloads)
     }
 
     /// The roles that its file states, as a network is made of them.
@@ -317,7 +315,7 @@ impl From<Role> for topology::Role {
 }
 
 impl LinkUse {
-    fn from_table(name: &str, table: &Table, folder: &Path) -> Result<LinkUse, KeyProblem> {
+    fn from_table(name: &str, table: &Table, folder: &Path, kinds: &LinkKinds) -> Result<LinkUse, KeyProblem> {
         let mut over = table.clone();
         let kind = match over.remove("kind") {
             Some(Value::String(kind)) => kind,
@@ -335,7 +333,7 @@ impl LinkUse {
             check_site_name(site).map_err(|p| p.under("between"))?;
         }
         read_traces(&mut over, folder)?;
-        let file = find_link(&kind, folder).map_err(|message| KeyProblem::new("kind", message))?;
+        let file = find_link_with(&kind, folder, kinds).map_err(|message| KeyProblem::new("kind", message))?;
         let config = file.with(over)?;
         if sites.len() > 2 && config.circuit.is_some() {
             return Err(KeyProblem::new("between", "a circuit joins two sites; allowed: [\"hub\", \"terminal\"]"));
@@ -380,7 +378,12 @@ fn read_traces(over: &mut Table, folder: &Path) -> Result<(), KeyProblem> {
 
 /// A link by its catalogue name or, with a `/` or `.toml` in it, from a file (relative to `folder`).
 pub fn find_link(kind: &str, folder: &Path) -> Result<LinkFile, String> {
-    if let Some(file) = catalogue::named(kind) {
+    find_link_with(kind, folder, &LinkKinds::standard())
+}
+
+/// The same with the queue disciplines and impairments of a registry.
+pub fn find_link_with(kind: &str, folder: &Path, kinds: &LinkKinds) -> Result<LinkFile, String> {
+    if let Some(file) = catalogue::named_with(kind, kinds) {
         return file.map_err(|problem| problem.to_string());
     }
     if !kind.contains('/') && !kind.ends_with(".toml") {
@@ -392,7 +395,7 @@ pub fn find_link(kind: &str, folder: &Path) -> Result<LinkFile, String> {
     }
     let path = if Path::new(kind).is_absolute() { kind.into() } else { folder.join(kind) };
     let text = std::fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    LinkFile::parse(kind, &path.display().to_string(), &text).map_err(|problem| problem.to_string())
+    LinkFile::parse_with(kind, &path.display().to_string(), &text, kinds).map_err(|problem| problem.to_string())
 }
 
 fn known_site(sites: &BTreeSet<&str>, name: &str) -> Result<(), KeyProblem> {

@@ -41,12 +41,15 @@ fn reads_a_scenario_and_its_cases() {
     let window = |case: &Case| case.tcp["clinic"].receive_window.unwrap().bytes;
     assert_eq!((window(&scenario.cases[0]), window(&scenario.cases[1])), (8192, 65_535));
     assert_eq!(scenario.cases[0].tcp["hub"].preset.as_deref(), Some("linux"));
-    assert_eq!(scenario.cases[1].workloads[1].name, "ping 2");
+    assert_eq!(scenario.cases[1].workloads[1].id.name, "ping 2");
     let changed = ["workloads.image.bytes=1 MB".to_owned(), "links.sat.one_way_delay=100 ms".to_owned()];
     let scenario = Scenario::parse("x.toml", GOOD, &changed).unwrap();
     assert_eq!(scenario.cases[0].links[0].config.round_trip(), Duration::from_millis(200));
-    let workload::Program::Page(spec) = &scenario.cases[0].workloads[0].program else { panic!("a page") };
-    assert_eq!((spec.html_bytes, spec.path.as_str(), spec.port), (1_000_000, "/bytes/1000000", 80));
+    let placement = &scenario.cases[0].workloads[0].placement;
+    let any: &dyn std::any::Any = &*placement.workload;
+    let page = any.downcast_ref::<bentpipe_apps::page::PageWorkload>().unwrap();
+    assert_eq!((page.spec.html_bytes, page.spec.path.as_str()), (1_000_000, "/bytes/1000000"));
+    assert_eq!((placement.parties[1].site.as_str(), &placement.parties[1].ports[..]), ("hub", &[80][..]));
 }
 
 /// Each mistake: what replaces what, and what the message must hold.

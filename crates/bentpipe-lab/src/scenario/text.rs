@@ -1,7 +1,7 @@
 //! A scenario as it stands in its file.
 
 use bentpipe_net::time::Duration;
-use bentpipe_net::units::{BitRate, DataSize, Percent};
+use bentpipe_net::units::{BitRate, Percent};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use toml::Table;
@@ -21,9 +21,9 @@ pub struct ScenarioText {
     #[serde(default)]
     pub hosts: BTreeMap<String, HostText>,
     #[serde(default)]
-    pub services: Vec<ServiceText>,
+    pub services: Vec<Table>,
     #[serde(default)]
-    pub workloads: Vec<WorkloadText>,
+    pub workloads: Vec<Table>,
     #[serde(default)]
     pub cases: Vec<CaseText>,
     #[serde(default)]
@@ -76,67 +76,12 @@ pub struct AxisText {
     pub cases: Option<Vec<String>>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ServiceText {
-    pub site: String,
-    pub app: Option<ServiceApp>,
-    pub port: Option<u16>,
-    pub content: Option<String>,
-    pub command: Option<CommandText>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ServiceApp {
-    Http,
-    Ftp,
-    Sink,
-    Source,
-}
-
-/// A shell line, or a program and its arguments.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-pub enum CommandText {
-    Line(String),
-    Words(Vec<String>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AppText {
-    Ping,
-    Bulk,
-    Ftp,
-    #[serde(alias = "http")]
-    Page,
-    Command,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DirectionText {
-    Download,
-    Upload,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum HttpText {
-    #[serde(rename = "1.0")]
-    Http10,
-    #[serde(rename = "1.1")]
-    Http11,
-}
-
+/// The keys of `[[workloads]]` that every kind has.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadText {
     pub name: Option<String>,
-    pub app: AppText,
-    pub client: String,
-    pub server: Option<String>,
-    pub direction: Option<DirectionText>,
+    pub app: String,
     #[serde(default)]
     pub start: Duration,
     pub repeat: Option<u32>,
@@ -146,22 +91,6 @@ pub struct WorkloadText {
     #[serde(default)]
     pub background: bool,
     pub objective: Option<ObjectiveText>,
-    // What only some programs know; which is checked by name.
-    pub bytes: Option<DataSize>,
-    pub seconds: Option<Duration>,
-    pub count: Option<u32>,
-    pub interval: Option<Duration>,
-    pub files: Option<u32>,
-    pub sessions: Option<u32>,
-    pub split: Option<bool>,
-    pub objects: Option<Vec<DataSize>>,
-    pub content: Option<String>,
-    pub connections: Option<u32>,
-    pub http: Option<HttpText>,
-    pub path: Option<String>,
-    pub port: Option<u16>,
-    pub timeout: Option<Duration>,
-    pub command: Option<CommandText>,
 }
 
 #[derive(Clone, Debug, Deserialize)]

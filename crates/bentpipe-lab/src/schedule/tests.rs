@@ -68,7 +68,7 @@ impl World for Fake {
     fn report(&self, app: &usize) -> Option<Report> {
         let ended = self.end_of(*app).filter(|end| *end <= self.now);
         let status = if ended.is_some() { self.apps[*app].1.status.clone() } else { Status::Running };
-        Some(Report { status, ended, measurements: Vec::new(), series: Vec::new() })
+        Some(Report::new(status, ended))
     }
     fn stop_app(&mut self, app: usize) -> Option<Report> {
         self.log.push((self.now, format!("stop {app}")));

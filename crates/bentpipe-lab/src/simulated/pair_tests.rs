@@ -125,7 +125,7 @@ impl Program for Talk {
 
 impl App for Talk {
     fn report(&self, _now: Instant) -> Report {
-        Report { status: Status::Running, ended: None, measurements: Vec::new(), series: Vec::new() }
+        Report::new(Status::Running, None)
     }
 }
 

@@ -143,7 +143,7 @@ fn observers_change_nothing() {
         let end = finish(&mut network, client, SELDOM);
         let report = network.program(client).unwrap().report(end);
         let values: Vec<(String, u64)> =
-            report.measurements.iter().map(|m| (m.name.to_string(), m.value.to_bits())).collect();
+            report.measurements.iter().map(|m| (m.quantity.name.to_string(), m.value.to_bits())).collect();
         let counters: Vec<String> =
             network.links()[0].directions().iter().map(|d| format!("{:?}", d.sender_counters())).collect();
         (end, values, counters)

@@ -143,7 +143,11 @@ impl Pair {
     /// What the program at the receiver measured.
     pub fn measured(&self, name: &str) -> Option<f64> {
         let report = self.hosts[RECEIVER].program(0).expect("it runs").report(self.now);
-        report.measurements.iter().find(|measurement| measurement.name == name).map(|measurement| measurement.value)
+        report
+            .measurements
+            .iter()
+            .find(|measurement| measurement.quantity.name == name)
+            .map(|measurement| measurement.value)
     }
 
     fn run_link(&mut self, tap: &mut dyn Tap) {

@@ -2,7 +2,7 @@
 
 use super::grid::{Point, ReadAxis, axes, points};
 use super::published::Published;
-use bentpipe_lab::scenario::workload::{Program, Workload};
+use bentpipe_lab::scenario::workload::Workload;
 use bentpipe_lab::scenario::{LinkUse, Scenario};
 use bentpipe_lab::simulated;
 use bentpipe_net::problem::Problem;
@@ -123,11 +123,7 @@ impl Experiment {
                 rule.connects_late > Duration::ZERO && rule.late_share > 0.0 && rule.late_share < 1.0
             })
         };
-        let spread = |workload: &Workload| {
-            let sessions =
-                matches!(&workload.program, Program::Ftp(spec) if spec.sessions > 1 && spec.spread > Duration::ZERO);
-            sessions || workload.spread > Duration::ZERO
-        };
+        let spread = |workload: &Workload| workload.placement.workload.is_random() || workload.spread > Duration::ZERO;
         if links.clone().any(some_late) || scenario.cases.iter().flat_map(|case| &case.workloads).any(spread) {
             return false;
         }

@@ -21,10 +21,11 @@
 use super::over_time::OverTime;
 use crate::predict::{Outcome, Question, predict};
 use bentpipe_apps::Direction;
-use bentpipe_apps::bulk::Amount;
+use bentpipe_apps::kind::{CLIENT, SERVER, Transfer};
+use bentpipe_apps::quantity::CONTROL_TIME;
 use bentpipe_lab::record::{CaseRecord, FlowRecord, Status, TcpFlowSamples, Unit};
 use bentpipe_lab::scenario::Case;
-use bentpipe_lab::scenario::workload::{Program, Workload};
+use bentpipe_lab::scenario::workload::{Placement, Workload};
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::units::DataSize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,27 +63,28 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
         put(workload, name, (*unit).clone(), sum / count);
     }
     let of = |workload: &str, name: &str| sums.get(&(workload, name)).map(|(_, sum, count)| sum / count);
-    for Workload { name, program, client, .. } in &case.workloads {
-        let (name, copy) = of_copy(name);
-        if copy > 1 {
-            continue;
-        }
+    for Workload { id, placement, .. } in case.workloads.iter().filter(|workload| is_first(workload)) {
+        let name = id.name.as_str();
         if let Some(goodput) = of(name, "goodput") {
-            let copies = case.workloads.iter().filter(|other| of_copy(&other.name).0 == name).count() as f64;
+            let copies = case.workloads.iter().filter(|other| other.id.name == name).count() as f64;
             let all = goodput * copies;
             if copies > 1.0 {
                 put(name, "total_goodput", Unit::BitsPerSecond, all);
             }
             if let [link] = case.links.as_slice() {
-                let to_terminal = matches!(link.sites.first(), Some(hub) if hub != client);
-                let forward = to_terminal == (case_direction(program) == Direction::Download);
-                let direction = if forward { &link.config.forward } else { &link.config.back };
+                let to_terminal =
+                    matches!((link.sites.first(), placement.site(&CLIENT)), (Some(hub), Some(client)) if hub != client);
+                let download = placement.workload.direction() != Some(Direction::Upload);
+                let direction = if to_terminal == download { &link.config.forward } else { &link.config.back };
                 let rate = direction.rate.highest().bps as f64 * direction.channels as f64;
                 put(name, "of_link_rate", Unit::Number, all / rate);
             }
         }
-        if let (Program::Ftp(_), Some(bytes), Some(time), Some(dialogue)) =
-            (program, of(name, "bytes"), of(name, "completion_time"), of(name, "control_time"))
+        if !has_dialogue(placement) {
+            continue;
+        }
+        if let (Some(bytes), Some(time), Some(dialogue)) =
+            (of(name, "bytes"), of(name, "completion_time"), of(name, "control_time"))
         {
             let goodput = bytes * 8.0 / (time - dialogue);
             put(name, "data_goodput", Unit::BitsPerSecond, goodput);
@@ -92,7 +94,7 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
                 Unit::BitsPerSecond,
                 goodput * done.get(name).map_or(0.0, |(done, all)| done / all),
             );
-        } else if matches!(program, Program::Ftp(_)) && done.get(name).is_some_and(|(done, _)| *done == 0.0) {
+        } else if done.get(name).is_some_and(|(done, _)| *done == 0.0) {
             put(name, "delivered_goodput", Unit::BitsPerSecond, 0.0);
         }
     }
@@ -147,29 +149,22 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
         put(&place, "channels_most", Unit::Number, circuit.channels_most.map_or(f64::NAN, |most| most as f64));
         put(&place, "on_air", Unit::Seconds, circuit.on_air);
     }
-    for workload in case.workloads.iter().filter(|workload| of_copy(&workload.name).1 == 0) {
-        if let Some(goodput) = model_goodput(case, workload) {
-            put(&workload.name, "model_goodput", Unit::BitsPerSecond, goodput);
+    for Workload { id, placement, .. } in case.workloads.iter().filter(|workload| workload.id.copy.is_none()) {
+        if let Some(goodput) = model_goodput(case, placement) {
+            put(&id.name, "model_goodput", Unit::BitsPerSecond, goodput);
         }
     }
     measured
 }
 
-/// The name without the number of its copy, and that number: 0 when there is only one.
-fn of_copy(name: &str) -> (&str, u32) {
-    let copy = name.strip_suffix(')').and_then(|rest| rest.rsplit_once(" ("));
-    match copy.and_then(|(name, number)| Some((name, number.parse().ok()?))) {
-        Some((name, number)) => (name, number),
-        None => (name, 0),
-    }
+/// The only one of its name, or the first copy.
+fn is_first(workload: &Workload) -> bool {
+    workload.id.copy.is_none_or(|copy| copy == 1)
 }
 
-fn case_direction(program: &Program) -> Direction {
-    match program {
-        Program::Bulk(spec) => spec.direction,
-        Program::Ftp(spec) => spec.direction,
-        Program::Page(_) | Program::Ping(_) | Program::Command(_) => Direction::Download,
-    }
+/// Whether a dialogue precedes its data.
+fn has_dialogue(placement: &Placement) -> bool {
+    placement.kind.quantities().contains(&CONTROL_TIME)
 }
 
 /// When the congestion window first holds what the other side offers, counted from the first sample with data under way.
@@ -204,23 +199,15 @@ fn round_trip(samples: &[TcpFlowSamples], flows: &[FlowRecord]) -> Option<f64> {
 }
 
 /// Kruse's model of the transfer over the case's one link.
-fn model_goodput(case: &Case, workload: &Workload) -> Option<f64> {
+fn model_goodput(case: &Case, placement: &Placement) -> Option<f64> {
     let [link] = case.links.as_slice() else { return None };
-    let (direction, bytes, connections) = match &workload.program {
-        Program::Ftp(spec) if spec.files == 1 => {
-            (spec.direction, spec.bytes.checked_mul(u64::from(spec.sessions))?, spec.sessions)
-        }
-        Program::Bulk(spec) => match spec.amount {
-            Amount::Bytes(bytes) => (spec.direction, bytes, 1),
-            Amount::Time(_) => return None,
-        },
-        _ => return None,
-    };
+    let Transfer { direction, bytes, connections } = placement.workload.transfer()?;
+    let (client, server) = (placement.site(&CLIENT)?, placement.site(&SERVER)?);
     // The model knows the terminal as client.
-    if link.sites.first() == Some(&workload.client) {
+    if link.sites.first().is_some_and(|hub| hub == client) {
         return None;
     }
-    let (client, server) = (case.tcp.get(&workload.client)?, case.tcp.get(workload.server.as_ref()?)?);
+    let (client, server) = (case.tcp.get(client)?, case.tcp.get(server)?);
     let (sender, receiver) = match direction {
         Direction::Download => (server, client),
         Direction::Upload => (client, server),
@@ -240,7 +227,7 @@ fn model_goodput(case: &Case, workload: &Workload) -> Option<f64> {
     match &kruse.outcome {
         // The prediction has one round trip of set-up, TCP's handshake.
         Outcome::Predicted { seconds, .. } => {
-            let set_up = if matches!(workload.program, Program::Ftp(_)) { prediction.inputs.rtt_seconds } else { 0.0 };
+            let set_up = if has_dialogue(placement) { prediction.inputs.rtt_seconds } else { 0.0 };
             Some(bytes as f64 * 8.0 / (seconds - set_up))
         }
         Outcome::NotApplicable { .. } => None,

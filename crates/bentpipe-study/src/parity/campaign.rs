@@ -309,7 +309,7 @@ mod tests {
             workload.measurements = vec![Measurement::new("goodput", Unit::BitsPerSecond, Better::Higher, value(i))];
             workload
         };
-        let names = scenario.cases[0].workloads.iter().map(|w| &w.name);
+        let names = scenario.cases[0].workloads.iter().map(|w| &w.id.name);
         let workloads = names.enumerate().map(workload).collect();
         let mut case = CaseRecord::default();
         (case.workloads, case.validity.valid) = (workloads, valid);

@@ -147,7 +147,7 @@ impl Entry {
     /// With the scenario read and its workloads found.
     fn checked(mut self, i: usize, source_name: &str, index: &str) -> Result<Entry, Problem> {
         let scenario = Scenario::parse(&self.file, &self.text, &[])?;
-        let workloads: Vec<&str> = scenario.cases[0].workloads.iter().map(|w| w.name.as_str()).collect();
+        let workloads: Vec<&str> = scenario.cases[0].workloads.iter().map(|w| w.id.name.as_str()).collect();
         if let Some(unknown) = self.workloads.iter().find(|name| !workloads.contains(&name.as_str())) {
             let what = format!("{} has no workload {unknown:?}; allowed: {}", self.file, workloads.join(", "));
             return Err(KeyProblem::new(format!("scenario.{i}.workload"), what).within(source_name, index));

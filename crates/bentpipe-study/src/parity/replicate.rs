@@ -30,6 +30,9 @@ pub fn replicate(file: &str, text: &str, copies: usize, seed: u64) -> Result<Sce
     if case.links.len() != 1 {
         return shape("it has several links");
     }
+    if case.commands().next().is_some() {
+        return shape("it runs a command");
+    }
     // The text was read once already.
     let Ok(table) = text.parse::<Table>() else { return shape("it is not TOML") };
     let mut laid = Table::new();
@@ -37,21 +40,20 @@ pub fn replicate(file: &str, text: &str, copies: usize, seed: u64) -> Result<Sce
         match (key.as_str(), value) {
             ("links" | "hosts" | "gateways", Value::Table(items)) => {
                 let copied = (1..=copies).flat_map(|copy| {
-                    items.iter().map(move |(name, item)| (format!("{name}-{copy}"), renamed(item, copy)))
+                    items.iter().map(move |(name, item)| (format!("{name}-{copy}"), renamed(item, copy, ["between"])))
                 });
                 laid.insert(key.clone(), Value::Table(copied.collect()));
             }
             ("workloads" | "services", Value::Array(items)) => {
-                if items.iter().any(|item| item.get("command").is_some()) {
-                    return shape("it runs a command");
-                }
                 let named = key == "workloads";
                 let mut copied = Vec::new();
                 for copy in 1..=copies {
                     for (i, item) in items.iter().enumerate() {
-                        let mut item = renamed(item, copy);
-                        if let (true, Value::Table(item)) = (named, &mut item) {
-                            let name = format!("{} {copy}", case.workloads[i].name);
+                        let workload = case.workloads.iter().find(|workload| named && workload.entry == i);
+                        let placement = workload.map_or_else(|| &case.services[i].placement, |w| &w.placement);
+                        let mut item = renamed(item, copy, placement.kind.roles().iter().map(|role| role.key));
+                        if let (Some(workload), Value::Table(item)) = (workload, &mut item) {
+                            let name = format!("{} {copy}", workload.id.name);
                             item.insert("name".to_owned(), Value::String(name));
                         }
                         copied.push(item);
@@ -69,20 +71,19 @@ pub fn replicate(file: &str, text: &str, copies: usize, seed: u64) -> Result<Sce
     Ok(Scenario::parse(file, &laid.to_string(), &[])?)
 }
 
-/// The site names in an item, with the copy's number.
-fn renamed(item: &Value, copy: usize) -> Value {
+/// An item with the copy's number behind the names of sites, which stand at `keys`.
+fn renamed<'a>(item: &Value, copy: usize, keys: impl IntoIterator<Item = &'a str>) -> Value {
     let mut item = item.clone();
-    let number = |site: &mut Value| {
-        if let Value::String(site) = site {
-            site.push_str(&format!("-{copy}"));
-        }
-    };
-    if let Value::Table(table) = &mut item {
-        for key in ["client", "server", "site"] {
-            table.get_mut(key).into_iter().for_each(number);
-        }
-        if let Some(Value::Array(sites)) = table.get_mut("between") {
-            sites.iter_mut().for_each(number);
+    for key in keys {
+        let sites = match item.get_mut(key) {
+            Some(Value::Array(sites)) => &mut sites[..],
+            Some(site) => std::slice::from_mut(site),
+            None => &mut [],
+        };
+        for site in sites {
+            if let Value::String(site) = site {
+                site.push_str(&format!("-{copy}"));
+            }
         }
     }
     item
@@ -106,7 +107,8 @@ mod tests {
         assert_eq!(links, [("sat-1", "hub-1 pc-1".to_owned()), ("sat-2", "hub-2 pc-2".to_owned())]);
         let gateways: Vec<_> = case.pairs.iter().flat_map(|pair| &pair.sites).cloned().collect();
         assert_eq!(gateways, ["hub-1-gateway", "pc-1-gateway", "hub-2-gateway", "pc-2-gateway"]);
-        let workloads: Vec<_> = case.workloads.iter().map(|w| format!("{}: {}", w.name, w.client)).collect();
+        let workloads: Vec<_> =
+            case.workloads.iter().map(|w| format!("{}: {}", w.id, w.placement.parties[0].site)).collect();
         assert_eq!(workloads.len(), 4);
         assert_eq!(workloads[0], "image 1: pc-1");
         assert_eq!(workloads[2], "image 2: pc-2");

@@ -3,6 +3,7 @@
 use super::{Question, Simulated};
 use bentpipe_apps::Direction;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
+use bentpipe_apps::quantity;
 use bentpipe_apps::report::{App, Status};
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
 use bentpipe_link::impairment::PacketLoss;
@@ -137,7 +138,7 @@ fn run(question: &Question<'_>, link: &LinkConfig, seed: u64) -> Result<Result<f
         }
         // Clients start at time zero.
         let ended = match question.direction {
-            Direction::Download => report.value("completion_time"),
+            Direction::Download => report.value(quantity::COMPLETION_TIME),
             Direction::Upload => seen.acknowledged(port, bytes).map(Instant::as_secs_f64),
         };
         last = last.max(ended.unwrap_or_default());

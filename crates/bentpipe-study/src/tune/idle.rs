@@ -1,6 +1,7 @@
 //! The same answer twice over one connection, with a pause between: what slow start after an idle time costs.
 
-use bentpipe_apps::report::{App, Measurement, Report, Status};
+use bentpipe_apps::quantity::COMPLETION_TIME;
+use bentpipe_apps::report::{App, Report, Status};
 use bentpipe_net::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};
 use bentpipe_net::time::{Duration, Instant};
 use std::net::SocketAddr;
@@ -168,6 +169,9 @@ fn report(failure: Option<SocketError>, done: bool, took: Option<Duration>) -> R
         None if done => Status::Done,
         None => Status::Running,
     };
-    let time = |took: Duration| Measurement { name: "completion_time", unit: "s", value: took.as_secs_f64() };
-    Report { status, ended: None, measurements: took.map(time).into_iter().collect(), series: Vec::new() }
+    let mut report = Report::new(status, None);
+    if let Some(took) = took {
+        report.put(COMPLETION_TIME, took.as_secs_f64());
+    }
+    report
 }

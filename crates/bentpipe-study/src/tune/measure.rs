@@ -5,6 +5,7 @@ use super::idle;
 use bentpipe_apps::Direction;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::ping::PingSpec;
+use bentpipe_apps::quantity;
 use bentpipe_apps::report::{App, Report, Status};
 use bentpipe_link::config::LinkConfig;
 use bentpipe_net::stack::TcpConfig;
@@ -160,12 +161,12 @@ fn run(
     for (server, client, bulk) in &pairs {
         let (Some(server), Some(client)) = (report(*server), report(*client)) else { continue };
         let joined: Report = if transfer.after_idle { client } else { bulk.combine(client, server) };
-        last = match (joined.status, joined.measurements.iter().find(|m| m.name == "completion_time")) {
-            (Status::Done, Some(took)) => last.max(took.value),
+        last = match (&joined.status, joined.value(quantity::COMPLETION_TIME)) {
+            (Status::Done, Some(took)) => last.max(took),
             _ => f64::INFINITY,
         };
     }
-    let round_trip = ping.and_then(report).and_then(|report| report.value("rtt_median"));
+    let round_trip = ping.and_then(report).and_then(|report| report.value(quantity::RTT_MEDIAN));
     Ok((last, round_trip))
 }
 
