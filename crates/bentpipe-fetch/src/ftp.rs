@@ -8,10 +8,11 @@ use crate::error::Failure;
 use crate::http::{percent_decode, place, shortened};
 use crate::remote::{Connection, Identity, Opened, Remote, Server, Wire};
 use bentpipe_apps::ftp::reply::{Reply, ReplyReader, extended_passive_port, passive_port};
+use parking_lot::Mutex;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use url::Url;
 
@@ -106,7 +107,7 @@ impl Session {
         let sockets = Arc::new(Mutex::new(Sockets::default()));
         let shared = Arc::clone(&sockets);
         wire.on_hang_up(Box::new(move || {
-            let mut sockets = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sockets = shared.lock();
             sockets.ended = true;
             for socket in &sockets.open {
                 // One that has ended by itself needs no ending.
@@ -182,7 +183,7 @@ impl Session {
     fn prepare(&mut self, socket: TcpStream) -> Result<(), Failure> {
         let set = socket.set_read_timeout(Some(self.server.timeout));
         set.and_then(|()| socket.set_write_timeout(Some(self.server.timeout))).map_err(|error| self.failed(&error))?;
-        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sockets = self.sockets.lock();
         if sockets.ended {
             return Err(Failure::Stopped);
         }
@@ -363,7 +364,7 @@ impl Session {
 
     /// The rest of a transfer is not wanted; the reply to that is taken before the next command.
     pub fn gave_up(&mut self) {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).open.truncate(1);
+        self.sockets.lock().open.truncate(1);
         self.owed = true;
     }
 }
@@ -372,7 +373,7 @@ impl FtpConnection {
     /// Closes the data connection: the other handle to it, too, or the server would wait for us for ever.
     fn close_data(&mut self) {
         if let (Some(_), Some(session)) = (self.data.take(), &self.session) {
-            session.sockets.lock().unwrap_or_else(PoisonError::into_inner).open.truncate(1);
+            session.sockets.lock().open.truncate(1);
         }
     }
 

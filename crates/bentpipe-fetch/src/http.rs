@@ -5,8 +5,9 @@ use crate::digest;
 use crate::error::Failure;
 use crate::remote::{Connection, Identity, Opened, Remote, Server, Wire};
 use base64::Engine;
+use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, Read};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ureq::http::{HeaderMap, Request, Response, StatusCode};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
@@ -109,7 +110,7 @@ impl Agents {
     }
 
     fn led_to(&self) -> MutexGuard<'_, Option<Url>> {
-        self.led_to.lock().unwrap_or_else(PoisonError::into_inner)
+        self.led_to.lock()
     }
 
     /// The redirect's target may have been for once.
@@ -182,7 +183,7 @@ impl HttpConnection {
         }
         let request = request.body(()).map_err(|error| Failure::Protocol(error.to_string()))?;
         let result = agent.run(request);
-        if let Some(time) = handshake.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(time) = handshake.lock().take() {
             wire.set_round_trip(time);
         }
         result.map_err(|error| {
@@ -319,7 +320,7 @@ impl<In: Transport> Connector<In> for Timed {
         let is_new = chained.is_none();
         let out = self.tcp.connect(details, chained)?;
         if is_new {
-            *self.handshake.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun.elapsed());
+            *self.handshake.lock() = Some(begun.elapsed());
         }
         Ok(out)
     }

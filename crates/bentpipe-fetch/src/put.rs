@@ -13,6 +13,7 @@ use crate::ftp::{FtpServer, Session, of_reply};
 use crate::http::{Agents, of_status, of_ureq};
 use crate::remote::Wire;
 use crate::{Options, file_name};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -20,7 +21,7 @@ use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use url::Url;
 
@@ -113,10 +114,10 @@ pub fn put(
     if running == 0 {
         notes.push("no thread can be started".to_owned());
     }
-    let mut left: usize = lock(&crew.waiting).len().max(outcomes.iter().filter(|o| o.result.is_ok()).count());
+    let mut left: usize = crew.waiting.lock().len().max(outcomes.iter().filter(|o| o.result.is_ok()).count());
     while left > 0 && running > 0 {
         if options.stop.load(Ordering::Relaxed) {
-            for wire in lock(&crew.wires).iter() {
+            for wire in crew.wires.lock().iter() {
                 wire.hang_up();
             }
             break;
@@ -169,18 +170,14 @@ struct Crew {
     options: Options,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Crew {
     fn work(&self, jobs: Vec<PutOutcome>, news: &mpsc::Sender<News>) {
         let wire = Arc::new(Wire::default());
-        lock(&self.wires).push(Arc::clone(&wire));
+        self.wires.lock().push(Arc::clone(&wire));
         // One login for all files of a connection.
         let mut session = None;
         loop {
-            let Some(number) = lock(&self.waiting).pop_front() else { return };
+            let Some(number) = self.waiting.lock().pop_front() else { return };
             let mut outcome = jobs[number].clone();
             let begun = Instant::now();
             self.sending.fetch_add(1, Ordering::Relaxed);

@@ -2,9 +2,9 @@
 
 use crate::digest::Digest;
 use crate::error::Failure;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// What the server says of the file.
@@ -123,12 +123,12 @@ impl Wire {
 
     /// How to end what the connection waits for.
     pub fn on_hang_up(&self, action: Box<dyn FnOnce() + Send>) {
-        *self.hang_up.lock().unwrap_or_else(PoisonError::into_inner) = Some(action);
+        *self.hang_up.lock() = Some(action);
     }
 
     /// Ends what the connection waits for, if it has begun anything.
     pub fn hang_up(&self) {
-        let action = self.hang_up.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let action = self.hang_up.lock().take();
         if let Some(action) = action {
             action();
         }

@@ -9,9 +9,10 @@ use crate::part::{Part, State};
 use crate::plan::{Plan, WorkerId};
 use crate::remote::{Connection, Identity, Opened, Remote, Server, Wire};
 use crate::{Connections, MEASURED_FIRST, Options, Outcome, Progress};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use url::Url;
 
@@ -229,7 +230,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Watches until the file is complete; its size, if the server said it.
@@ -241,8 +242,7 @@ impl Shared {
         self.spawn();
         let result = loop {
             let mut inner = self.lock();
-            let wait = self.changed.wait_timeout(inner, TICK);
-            inner = wait.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut inner, TICK);
             let now = Instant::now();
             if self.options.stop.load(Ordering::Relaxed) {
                 break Err(Failure::Stopped);
@@ -310,7 +310,7 @@ impl Shared {
         }
         // A worker may be writing what it has claimed; after that, `over` keeps it from claiming more.
         while inner.writing > 0 {
-            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut inner);
         }
         totals.bytes = inner.plan.bytes_done();
         totals.received = received_before + inner.received;
@@ -488,7 +488,7 @@ impl Shared {
                 let known = inner.remote.clone();
                 return Next::Piece { from, to, known };
             }
-            inner = self.changed.wait_timeout(inner, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut inner, TICK);
         }
     }
 
@@ -702,7 +702,7 @@ impl Shared {
             if left.is_zero() {
                 return true;
             }
-            inner = self.changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut inner, left);
         }
         false
     }

@@ -6,12 +6,13 @@ use crate::namespace::Namespace;
 use crate::sockets::{ProgramSockets, SocketsView};
 use bentpipe_apps::report::{App, Report};
 use bentpipe_net::time::{Duration, Instant};
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// A site's driver.
@@ -49,7 +50,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 impl Inbox {
     fn send(&self, order: Order) {
-        if let Some(orders) = self.orders.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(orders) = self.orders.lock().as_mut() {
             orders.push(order);
         }
         // A full counter means it is awake already.
@@ -84,7 +85,7 @@ impl SiteDriver {
     /// Starts a program; returns once it has been polled for the first time (a server listens by then).
     pub fn run(&self, app: Box<dyn App>) -> RunningApp {
         let number = {
-            let mut next = self.inbox.next_program.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = self.inbox.next_program.lock();
             *next += 1;
             *next
         };
@@ -148,7 +149,7 @@ struct Running {
 impl Drop for Loop {
     /// However the thread ends: orders that wait are dropped, and their answers with them.
     fn drop(&mut self) {
-        self.inbox.orders.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.inbox.orders.lock().take();
     }
 }
 
@@ -192,7 +193,7 @@ impl Loop {
 
     /// Obeys what waits in the inbox; `false`: quit.
     fn take_orders(&mut self) -> bool {
-        let orders = self.inbox.orders.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(std::mem::take);
+        let orders = self.inbox.orders.lock().as_mut().map(std::mem::take);
         for order in orders.unwrap_or_default() {
             match order {
                 Order::Start { number, app, started, ended } => {

@@ -3,11 +3,12 @@
 //! The pump only copies into a buffer made beforehand; a thread writes it to the file. What does not fit is counted.
 
 use bentpipe_net::pcapng::{LinkType, Passing, enhanced_packet, interface_description, section_header};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Bytes that may wait for the writer.
@@ -72,7 +73,7 @@ impl Capture {
 impl PcapSink {
     /// Notes one frame. Never waits: what does not fit the buffer is counted as lost.
     pub fn packet(&self, interface: u32, real_ns: u64, passing: Passing, frame: &[u8]) {
-        let mut buffer = self.shared.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = self.shared.buffer.lock();
         if buffer.len() + frame.len() + 64 > BUFFER_BYTES {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
             return;
@@ -86,7 +87,7 @@ fn write_out(shared: &Shared, mut file: File) -> io::Result<()> {
     loop {
         let done = shared.done.load(Ordering::Acquire);
         {
-            let mut buffer = shared.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut buffer = shared.buffer.lock();
             std::mem::swap(&mut *buffer, &mut taken);
         }
         // After an error nobody empties the buffer any more: it fills, and the rest is counted as lost.

@@ -17,11 +17,12 @@ use netlink_packet_sock_diag::inet::nlas::Nla;
 use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags};
 use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP, SockDiagMessage};
 use netlink_sys::{Socket, SocketAddr as NetlinkAddr, protocols::NETLINK_SOCK_DIAG};
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 /// Samples one site's connections until it is finished or dropped.
@@ -158,15 +159,15 @@ struct Shared {
 
 impl Shared {
     fn stop(&self) {
-        *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stop.lock() = true;
         self.stopped.notify_all();
     }
 
     /// Sleeps for `time` or until stopped, and says whether it was stopped.
     fn sleep(&self, time: Duration) -> bool {
-        let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
-        let slept = self.stopped.wait_timeout_while(stop, time.to_std(), |stop| !*stop);
-        *slept.unwrap_or_else(PoisonError::into_inner).0
+        let mut stop = self.stop.lock();
+        self.stopped.wait_while_for(&mut stop, |stop| !*stop, time.to_std());
+        *stop
     }
 }
 

@@ -5,9 +5,9 @@ use bentpipe_host::internet::{self, GATEWAY, Internet, InternetError, InternetOp
 use bentpipe_host::namespace::Privilege;
 use bentpipe_link::catalogue;
 use bentpipe_net::topology::LinkSpec;
+use parking_lot::{Mutex, MutexGuard};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One way over the link below.
@@ -102,7 +102,7 @@ fn the_machines_loopback_is_closed_unless_asked_for() {
 /// A process has one emulation at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ONE.lock()
 }
 
 /// A hub with two terminals, each on a link of its own; `None`, with a reason, where this cannot be tried.

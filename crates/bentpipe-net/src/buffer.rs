@@ -2,7 +2,8 @@
 
 use crate::headers::{self, Headers};
 use crate::packet::Packet;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// A packet of real bytes, whose storage goes back to its [`Pool`] when dropped.
 #[derive(Debug)]
@@ -96,8 +97,8 @@ impl Pool {
     }
 }
 
-fn lock(free: &Mutex<Free>) -> std::sync::MutexGuard<'_, Free> {
-    free.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(free: &Mutex<Free>) -> parking_lot::MutexGuard<'_, Free> {
+    free.lock()
 }
 
 impl Storage {

@@ -13,11 +13,12 @@ use bentpipe_net::interception::GatewayProgram;
 use bentpipe_net::socket::SocketId;
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::BitRate;
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// A running gateway, or another program that needs what a gateway's site offers.
@@ -180,7 +181,7 @@ impl<P: GatewayProgram + 'static> Drop for GatewayDriver<P> {
 
 impl<P> Inbox<P> {
     fn send(&self, order: Order<P>) {
-        if let Some(orders) = self.orders.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        if let Some(orders) = self.orders.lock().as_mut() {
             orders.push(order);
         }
         // A full counter means it is awake already.
@@ -193,7 +194,7 @@ struct CloseOnDrop<P>(Arc<Inbox<P>>);
 
 impl<P> Drop for CloseOnDrop<P> {
     fn drop(&mut self) {
-        self.0.orders.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0.orders.lock().take();
     }
 }
 
@@ -272,7 +273,7 @@ impl<P: GatewayProgram> Loop<P> {
 
     /// Obeys what waits in the inbox: whether anything was done. `None`: quit.
     fn take_orders(&mut self) -> Option<bool> {
-        let orders = self.inbox.orders.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(std::mem::take);
+        let orders = self.inbox.orders.lock().as_mut().map(std::mem::take);
         let mut any = false;
         for order in orders.unwrap_or_default() {
             match order {

@@ -4,13 +4,14 @@
 //! resolv.conf(5)). So no client has more than a share of the threads, and clients take turns.
 
 use bentpipe_net::socket::SocketId;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::EventfdFlags;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Threads that look names up; made when they are needed. They end with this value, once their last look-up has.
 pub struct Resolver {
@@ -133,7 +134,7 @@ impl AsFd for Resolver {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Questions> {
-        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.questions.lock()
     }
 
     /// What a thread does.
@@ -141,7 +142,7 @@ impl Shared {
         let mut questions = self.lock();
         while !questions.ended {
             let Some((client, Question { socket, name, port })) = questions.take() else {
-                questions = self.asked.wait(questions).unwrap_or_else(PoisonError::into_inner);
+                self.asked.wait(&mut questions);
                 continue;
             };
             drop(questions);
@@ -206,9 +207,9 @@ mod tests {
     static THEY_LIVE: Condvar = Condvar::new();
 
     fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let mut dead = SERVERS_ARE_DEAD.lock().unwrap();
+        let mut dead = SERVERS_ARE_DEAD.lock();
         while name == "dead" && *dead {
-            dead = THEY_LIVE.wait(dead).unwrap();
+            THEY_LIVE.wait(&mut dead);
         }
         Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))])
     }
@@ -240,7 +241,7 @@ mod tests {
         wait_for(&resolver, 2000..2100);
         assert!(resolver.threads <= THREADS);
         assert_eq!(resolver.shared.lock().clients[&one].running, THREADS_OF_CLIENT);
-        *SERVERS_ARE_DEAD.lock().unwrap() = false;
+        *SERVERS_ARE_DEAD.lock() = false;
         THEY_LIVE.notify_all();
         let deadline = Instant::now() + Duration::from_secs(20);
         while !resolver.shared.lock().clients.is_empty() {

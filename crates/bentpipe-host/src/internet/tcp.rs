@@ -9,12 +9,13 @@ use crate::emulation::Emulation;
 use crate::sockets::bytes_unacknowledged;
 use crate::spawn::{CommandSpec, Output};
 use bentpipe_net::topology::{SEGMENT_PREFIX, network};
+use parking_lot::Mutex;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -211,14 +212,14 @@ struct Held<'a> {
 impl Connections {
     fn hold(&self, near: &TcpStream, far: &TcpStream) -> io::Result<Held<'_>> {
         let ends = [near.try_clone()?, far.try_clone()?];
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         let number = open.last_key_value().map_or(0, |(last, _)| last + 1);
         open.insert(number, ends);
         Ok(Held { connections: self, number })
     }
 
     fn end(&self) {
-        for end in self.open.lock().unwrap_or_else(PoisonError::into_inner).values().flatten() {
+        for end in self.open.lock().values().flatten() {
             let _ = end.shutdown(Shutdown::Both);
         }
     }
@@ -226,6 +227,6 @@ impl Connections {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.connections.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        self.connections.open.lock().remove(&self.number);
     }
 }

@@ -3,12 +3,13 @@
 use crate::collect::workloads::EndedCommand;
 use bentpipe_host::emulation::Emulation;
 use bentpipe_host::spawn::{CommandSpec, Output};
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -140,7 +141,7 @@ impl KeptOutput {
                 if n == 0 {
                     return;
                 }
-                let mut kept = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut kept = shared.lock();
                 kept.total += n;
                 let room = OUTPUT_KEPT.saturating_sub(kept.bytes.len());
                 kept.bytes.extend_from_slice(&buffer[..n.min(room)]);
@@ -155,7 +156,7 @@ impl KeptOutput {
         while !self.reader.is_finished() && Instant::now() < give_up {
             std::thread::sleep(Duration::from_millis(2));
         }
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         let mut text = String::from_utf8_lossy(&kept.bytes).into_owned();
         if kept.total > kept.bytes.len() {
             text.push_str(&format!("\n[{} more bytes not kept]\n", kept.total - kept.bytes.len()));

@@ -6,11 +6,12 @@ use bentpipe_net::pcapng::{LinkType, Passing, enhanced_packet, interface_descrip
 use bentpipe_net::time::Instant;
 use bentpipe_net::topology::Plan;
 use bentpipe_sim::network::Observer;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A capture being written.
 pub struct Capture {
@@ -58,7 +59,7 @@ impl Capture {
 
     /// Writes what waits; the first error of all.
     pub fn finish(self) -> io::Result<()> {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock();
         match writer.error.take() {
             Some(error) => Err(error),
             None => writer.out.flush(),
@@ -68,7 +69,7 @@ impl Capture {
 
 impl Observer for Port {
     fn packet(&mut self, now: Instant, site: usize, interface: usize, outbound: bool, packet: &DatagramPacket) {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock();
         let Writer { out, numbers, frame, block, error } = &mut *writer;
         let Some(number) = numbers.get(&(site, interface)).filter(|_| error.is_none()) else { return };
         frame.clear();

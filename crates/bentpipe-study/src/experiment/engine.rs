@@ -5,9 +5,9 @@ use super::load::Experiment;
 use super::measure::{Measured, measure};
 use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
+use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Runs one scenario, live or in virtual time; the flag asks it to stop early.
 pub type Runner<'a> = dyn Fn(&Scenario, &AtomicBool) -> Result<Record, String> + Sync + 'a;
@@ -85,7 +85,7 @@ pub fn run(
                         return;
                     }
                     let result = run_one(&experiments[job.experiment], job, runner, stop);
-                    let mut outcomes = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut outcomes = shared.lock();
                     outcomes[job.experiment].points[job.point].runs[job.run as usize] = result;
                     drop(outcomes);
                     progress(Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
@@ -93,7 +93,7 @@ pub fn run(
             });
         }
     });
-    let outcomes = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let outcomes = shared.into_inner();
     (!stop.load(Ordering::Relaxed)).then_some(outcomes)
 }
 

@@ -14,8 +14,9 @@ use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::LinkSpec;
 use bentpipe_net::units::BitErrorRatio;
 use bentpipe_sim::network::{Halt, Network, NetworkError, Observer, ProgramId, Setup};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Runs of a link on which something is left to chance. Odd, so that one of them is the median.
 const RUNS: u64 = 25;
@@ -127,7 +128,7 @@ fn run(question: &Question<'_>, link: &LinkConfig, seed: u64) -> Result<Result<f
             break;
         }
     }
-    let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let seen = seen.lock();
     let mut last = 0.0_f64;
     for (id, port, bytes) in clients {
         let Some(report) = network.program(id).map(|program| program.report(network.now())) else { continue };
@@ -191,7 +192,7 @@ impl Observer for Watch {
         if site != self.terminal {
             return;
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         if outbound {
             seen.start.get_or_insert(now);
             if segment.flags & flag::SYN != 0 {

@@ -11,11 +11,11 @@ use super::results::Results;
 use super::statistics::{estimate, samples_needed};
 use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Runs one scenario in virtual time; the flag asks it to stop early.
@@ -167,7 +167,7 @@ pub fn run(
         let mut synced = Instant::now();
         let mut state = shared.lock();
         while state.workers > 0 {
-            state = shared.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            shared.changed.wait_for(&mut state, TICK);
             if stop.load(Ordering::Relaxed) || state.failure.is_some() {
                 shared.cancel.store(true, Ordering::Relaxed);
             }
@@ -183,7 +183,7 @@ pub fn run(
             state.failure = state.failure.take().or(failure);
         }
     });
-    let mut state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut state = shared.state.into_inner();
     // Threads may have been done before the first look.
     progress(&state.progress(started.elapsed()));
     if let Some(failure) = state.failure.take() {
@@ -232,7 +232,7 @@ struct State<'a> {
 impl<'a> Shared<'a> {
     fn lock(&self) -> MutexGuard<'_, State<'a>> {
         // The simulator's panics are caught outside of the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn work(&self, plan: &Plan, runner: &Runner<'_>) {
@@ -277,7 +277,7 @@ impl<'a> Shared<'a> {
                 return None;
             }
             // What still runs may need more runs.
-            state = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, TICK);
         }
     }
 }

@@ -15,11 +15,11 @@ use bentpipe_lab::simulated::{self, SimulatedOptions};
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_study::experiment::engine::{self, Options, Progress};
 use bentpipe_study::experiment::{Experiment, LoadError, judge, list, load, page, table};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 /// Live runs of one point before its lateness is told.
@@ -90,10 +90,8 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
     let stop = stop::flag_on_signals()?;
     let display = Mutex::new(RunsDisplay::new());
     let show = |progress: Progress| {
-        if let Ok(mut display) = display.lock() {
-            let Progress { done, total } = progress;
-            display.show(done, total, format!("{done} of {total} runs"));
-        }
+        let Progress { done, total } = progress;
+        display.lock().show(done, total, format!("{done} of {total} runs"));
     };
     let runner = |scenario: &Scenario, stop: &AtomicBool| -> Result<Record, String> {
         match privilege {
@@ -125,9 +123,7 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
     let jobs = if arguments.live { 1 } else { arguments.jobs.unwrap_or(cores) };
     let options = Options { jobs, once: arguments.live };
     let outcomes = engine::run(&experiments, options, &runner, &stop, &show);
-    if let Ok(display) = display.lock() {
-        display.clear();
-    }
+    display.lock().clear();
     let Some(outcomes) = outcomes else {
         say("bentpipe: stopped; nothing was written");
         if let (true, Some(out)) = (made, &arguments.out) {

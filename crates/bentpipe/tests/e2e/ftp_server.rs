@@ -1,10 +1,11 @@
 //! vsftpd on a port that the system chooses, as whoever runs the test: no root is needed.
 
 use crate::place::{Place, have};
+use parking_lot::Mutex;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A server of the folder `files` in a place. It lasts as long as the test process, its sessions no longer than the value.
 pub struct FtpServer {
@@ -41,7 +42,7 @@ impl FtpServer {
                 let socket = OwnedFd::from(stream.unwrap());
                 let input = Stdio::from(socket.try_clone().unwrap());
                 command.stdin(input).stdout(Stdio::from(socket)).stderr(Stdio::null());
-                all.lock().unwrap_or_else(PoisonError::into_inner).push(command.spawn().unwrap());
+                all.lock().push(command.spawn().unwrap());
             }
         });
         Some(FtpServer { url, sessions })
@@ -61,7 +62,7 @@ impl FtpServer {
 
     /// Ends the sessions at once, as a server that loses its power.
     pub fn end_sessions(&self) {
-        for mut session in self.sessions.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for mut session in self.sessions.lock().drain(..) {
             // It may have ended by itself.
             let _ = session.kill();
             let _ = session.wait();

@@ -1,5 +1,6 @@
 //! A folder to run the program in, as a certain user, with a bound on how long anything may take.
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::fs::{File, Permissions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -8,7 +9,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, mpsc};
+use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 /// Who runs the program.
@@ -79,12 +80,12 @@ pub fn is_root() -> bool {
 impl Place {
     /// A folder for `user`; other tests may run beside.
     pub fn new(user: User) -> Place {
-        Place::with_turn(user, Turn::Shared(TURNS.read().unwrap_or_else(PoisonError::into_inner)))
+        Place::with_turn(user, Turn::Shared(TURNS.read()))
     }
 
     /// The same, and no other test runs beside.
     pub fn alone(user: User) -> Place {
-        Place::with_turn(user, Turn::Alone(TURNS.write().unwrap_or_else(PoisonError::into_inner)))
+        Place::with_turn(user, Turn::Alone(TURNS.write()))
     }
 
     fn with_turn(user: User, turn: Turn) -> Place {

@@ -25,8 +25,8 @@ mod strangers;
 
 use bentpipe_host::namespace::acquire_privilege;
 use libtest_mimic::{Arguments, Failed, Trial};
+use parking_lot::RwLock;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::{PoisonError, RwLock};
 
 /// A part's name, and what it does; `true`: with the full numbers.
 type Part = (&'static str, fn(bool));
@@ -84,9 +84,9 @@ fn passes(name: &str, full: bool) -> Result<(), Failed> {
     static MACHINE: RwLock<()> = RwLock::new(());
     let (mut alone, mut together) = (None, None);
     if ALONE.contains(&name) {
-        alone = Some(MACHINE.write().unwrap_or_else(PoisonError::into_inner));
+        alone = Some(MACHINE.write());
     } else {
-        together = Some(MACHINE.read().unwrap_or_else(PoisonError::into_inner));
+        together = Some(MACHINE.read());
     }
     let mut command = Command::new(std::env::current_exe()?);
     command.env(PART, name).args(full.then_some("--full")).stdin(Stdio::null());

@@ -4,11 +4,12 @@
 //! [`super::rate`] finds otherwise. So the library asks this controller for a window and gets "open" or "closed", and
 //! tells it about acknowledgements and losses, which it hands on.
 
+use parking_lot::{Mutex, MutexGuard};
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant as StdInstant;
 
 /// Above `u32::MAX`, where the library's own pacer is off (quinn-proto `pacing.rs`).
@@ -59,7 +60,7 @@ impl Gate {
     }
 
     fn notes(&self) -> MutexGuard<'_, Vec<Fate>> {
-        self.fates.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fates.lock()
     }
 
     fn note(&self, fate: Fate) {

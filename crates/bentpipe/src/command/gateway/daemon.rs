@@ -20,8 +20,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::Level;
 
@@ -98,7 +98,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
         let Some(now) = driver.figures() else {
             anyhow::bail!("the gateway's thread has ended");
         };
-        *figures.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *figures.lock() = now;
         // The gateway's thread gave these figures between two turns of its work, and whoever does not obey signals does not
         // get here: a sign of life that either of the two loops can fail to give.
         watchdog.ping(Instant::now(), || status(&now, draining.is_some()));

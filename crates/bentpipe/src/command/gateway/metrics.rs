@@ -1,6 +1,7 @@
 //! The daemon's figures for a monitoring system, as OpenMetrics over a small HTTP server.
 
 use bentpipe_gateway::Figures;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -8,7 +9,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The last figures, shared with whoever serves them.
@@ -53,7 +54,7 @@ fn answer(mut stream: TcpStream, figures: &Shared) -> io::Result<()> {
         }
     }
     let (status, body) = if request.starts_with(b"GET /metrics ") {
-        ("200 OK", text(*figures.lock().unwrap_or_else(PoisonError::into_inner)))
+        ("200 OK", text(*figures.lock()))
     } else {
         ("404 Not Found", "the figures are at /metrics\n".to_owned())
     };
