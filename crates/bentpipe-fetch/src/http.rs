@@ -551,7 +551,15 @@ pub(crate) fn shortened(text: &str) -> String {
 
 fn read_roots(path: &std::path::Path) -> Result<RootCerts, Failure> {
     let wrong = |reason: String| Failure::Local { path: path.to_owned(), reason };
-    let text = std::fs::read(path).map_err(|error| Failure::of_file(&error, path, 0))?;
+    let failed = |error: io::Error| Failure::of_file(&error, path, 0);
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(wrong("is no ordinary file".to_owned()));
+    }
+    if metadata.len() > ROOTS_BYTES_MAX {
+        return Err(wrong(format!("has {} bytes; allowed: {ROOTS_BYTES_MAX} at most", metadata.len())));
+    }
+    let text = std::fs::read(path).map_err(failed)?;
     let mut certificates: Vec<Certificate<'static>> = Vec::new();
     for item in parse_pem(&text) {
         if let PemItem::Certificate(certificate) = item.map_err(|error| wrong(error.to_string()))? {
@@ -573,6 +581,8 @@ const HEADER_BYTES_MAX: usize = 32 * 1024;
 const BUFFER_BYTES: usize = 2 * HEADER_BYTES_MAX;
 /// A validator is kept in the state file.
 const VALIDATOR_BYTES_MAX: usize = 1024;
+/// All public certificates together have 0.2 MB.
+const ROOTS_BYTES_MAX: u64 = 16 << 20;
 const MESSAGE_CHARS_MAX: usize = 200;
 
 #[cfg(test)]

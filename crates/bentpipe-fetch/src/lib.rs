@@ -39,7 +39,7 @@ pub struct Options {
     pub connections: Connections,
     /// Nothing moving for so long ends an attempt.
     pub timeout: Duration,
-    /// Attempts in a row that bring nothing, after the first, before the transfer is given up.
+    /// Attempts in a row that bring no new byte, after the first, before the transfer is given up.
     pub retries: u32,
     /// Replace a file of the same name.
     pub overwrite: bool,
@@ -159,6 +159,16 @@ pub fn shown(url: &Url) -> String {
     url.into()
 }
 
+/// Refuses a name that no file can have: one whose last part has more than 255 bytes.
+pub fn check_name(target: &Path) -> Result<(), Failure> {
+    let length = target.file_name().map_or(0, |name| name.len());
+    if length <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let reason = format!("the name has {length} bytes; allowed: {NAME_BYTES_MAX} at most");
+    Err(Failure::Local { path: target.to_owned(), reason })
+}
+
 /// The name that the URL's path gives the file; none if it has control characters.
 pub fn file_name(url: &Url) -> Option<PathBuf> {
     let last = url.path_segments()?.next_back()?;
@@ -173,6 +183,8 @@ pub fn file_name(url: &Url) -> Option<PathBuf> {
 pub const MEASURED_MOST: usize = 16;
 /// Two tell at once whether more than one is any use.
 pub(crate) const MEASURED_FIRST: usize = 2;
+/// Bytes of a file's name that Linux's filesystems take (path_resolution(7), NAME_MAX).
+const NAME_BYTES_MAX: usize = 255;
 /// More connections than this are no help and a burden to servers.
 pub const CONNECTIONS_MOST: usize = 64;
 

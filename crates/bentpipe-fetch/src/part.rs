@@ -108,7 +108,12 @@ impl Part {
 
     /// Whether a file may get this name: found out before an hour of airtime is spent.
     pub fn may_become(target: &Path, overwrite: bool) -> Result<(), Failure> {
-        let Ok(metadata) = target.symlink_metadata() else { return Ok(()) };
+        crate::check_name(target)?;
+        let metadata = match target.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            // A name that is too long, a folder that may not be entered.
+            other => other.map_err(|error| Failure::of_file(&error, target, 0))?,
+        };
         if !overwrite {
             return Err(Failure::Exists(target.to_owned()));
         }

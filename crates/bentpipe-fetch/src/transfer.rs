@@ -150,8 +150,12 @@ struct Inner {
     most: usize,
     answers: u32,
     failed_attempts: u32,
-    /// Attempts in a row that brought nothing.
+    /// Attempts in a row that brought no new byte.
     fruitless: u32,
+    /// Most bytes of the file that were ever here: more than now when the server gives whole files only.
+    most_done: u64,
+    /// Attempts in a row that fetched the file from its first byte and ended at `most_done` again.
+    same_ends: u32,
     last_look: LastLook,
     notes: Vec<String>,
 }
@@ -171,6 +175,8 @@ struct Worker {
     proven: bool,
     /// Was asked to do ahead what it can.
     prepared: bool,
+    /// Where the last answer began.
+    answer_from: Option<u64>,
     gone: bool,
     received: u64,
     last_byte: Instant,
@@ -208,6 +214,8 @@ impl Shared {
             Connections::Measured { most } => Growth::new(MEASURED_FIRST, most),
         };
         let inner = Inner {
+            most_done: done.bytes(),
+            same_ends: 0,
             plan: Plan::new(done),
             growth,
             workers: Vec::new(),
@@ -414,6 +422,7 @@ impl Shared {
             state: Doing::Waiting,
             proven: false,
             prepared: false,
+            answer_from: None,
             gone: false,
             received: 0,
             last_byte: now,
@@ -530,11 +539,10 @@ impl Shared {
                 };
             }
             inner.received += length as u64;
-            inner.fruitless = 0;
             let worker = &mut inner.workers[id];
             worker.received += length as u64;
             worker.last_byte = Instant::now();
-            (worker.state, worker.proven, worker.failures) = (Doing::Delivering, true, 0);
+            (worker.state, worker.proven) = (Doing::Delivering, true);
             inner.most = inner.most.max(inner.delivering());
             if inner.whole_only {
                 inner.plan.extend(id);
@@ -550,6 +558,10 @@ impl Shared {
             }
             written?;
             inner.plan.written(at, own);
+            if inner.plan.bytes_done() > inner.most_done {
+                inner.most_done = inner.plan.bytes_done();
+                (inner.fruitless, inner.same_ends, inner.workers[id].failures) = (0, 0, 0);
+            }
             let Some((at, end)) = inner.plan.rest(id) else { continue };
             if at < end {
                 continue;
@@ -588,6 +600,7 @@ impl Shared {
         inner.answers += 1;
         inner.workers[id].state = Doing::Delivering;
         inner.workers[id].last_byte = Instant::now();
+        inner.workers[id].answer_from = Some(from);
         if let Some(known) = &inner.remote {
             if let Some(how) = known.identity.change_to(&remote.identity) {
                 return Err(Failure::Changed(how));
@@ -662,11 +675,13 @@ impl Shared {
     /// Records a failed attempt, and waits before the next; false when the worker is to end.
     fn failed(&self, id: WorkerId, failure: Failure) -> bool {
         let mut inner = self.lock();
+        let ended_at = inner.plan.rest(id).map(|(at, _)| at);
         inner.plan.release(id);
         if inner.over || inner.workers[id].gone {
             return false;
         }
         inner.workers[id].state = Doing::Pausing;
+        let begun_at = inner.workers[id].answer_from.take();
         if matches!(failure, Failure::Changed(_)) || failure.kind() == Kind::Local {
             inner.failure.get_or_insert(failure);
             self.changed.notify_all();
@@ -686,7 +701,18 @@ impl Shared {
         }
         let is_first = inner.remote.is_none() && inner.received == 0;
         let is_final = is_permanent && others == 0 || is_first && failure.is_absence();
-        if is_final || inner.fruitless > self.options.retries.saturating_mul(present.max(1) as u32) {
+        if begun_at == Some(0) && inner.most_done > 0 && ended_at == Some(inner.most_done) {
+            inner.same_ends += 1;
+        }
+        // An end at the same byte each time is no chance, and each attempt costs the whole file.
+        let is_cut = inner.same_ends > SAME_ENDS_MAX;
+        let failure = match failure {
+            Failure::ClosedEarly(text) if is_cut => {
+                Failure::ClosedEarly(format!("{text}, {} times in a row", inner.same_ends))
+            }
+            other => other,
+        };
+        if is_final || is_cut || inner.fruitless > self.options.retries.saturating_mul(present.max(1) as u32) {
             inner.failure.get_or_insert(failure);
             self.changed.notify_all();
             return false;
@@ -793,6 +819,8 @@ const BACK_OFF_FIRST: Duration = Duration::from_millis(250);
 const BACK_OFF_MOST: Duration = Duration::from_secs(30);
 /// A connection that never brought anything may fail so often while others deliver.
 const NEWCOMER_FAILURES_MAX: u32 = 2;
+/// A connection that is lost at the same byte so often may be chance, once more is not.
+const SAME_ENDS_MAX: u32 = 2;
 /// A file that changes more often during one transfer cannot be fetched.
 const VERSIONS_MAX: u32 = 3;
 const READ_BYTES: usize = 64 * 1024;

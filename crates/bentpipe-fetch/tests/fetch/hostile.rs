@@ -260,3 +260,79 @@ fn a_reset_does_not_end_a_file() {
     assert!(matches!(failure, Failure::ClosedEarly(_)), "{failure}");
     assert!(place.names().is_empty());
 }
+
+/// Each attempt would cost the whole file again.
+#[test]
+fn a_file_that_always_ends_early_is_given_up() {
+    let bytes = content(300_000);
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 301000\r\n\r\n".to_owned();
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n493e0\r\n".to_owned();
+    for head in [head, chunked] {
+        let (served, requests) = (bytes.clone(), Arc::new(AtomicU32::new(0)));
+        let count = Arc::clone(&requests);
+        let url = http(move |_, _, stream| {
+            count.fetch_add(1, Ordering::Relaxed);
+            // The client may be gone.
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&served));
+            false
+        });
+        let place = Place::new();
+        let failure = place.fails(&url, &options(1));
+        assert!(matches!(&failure, Failure::ClosedEarly(text) if text.contains("3 times in a row")), "{failure}");
+        assert_eq!(requests.load(Ordering::Relaxed), 3);
+        assert!(place.names().is_empty(), "nothing to go on from: {:?}", place.names());
+    }
+}
+
+/// Bytes that were here before are no progress.
+#[test]
+fn attempts_that_get_no_further_are_counted() {
+    let (bytes, requests) = (content(300_000), Arc::new(AtomicU32::new(0)));
+    let (served, count) = (bytes.clone(), Arc::clone(&requests));
+    let url = http(move |number, _, stream| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n";
+        // The second gets further than the first, none after it does; the sixth would.
+        let end = [100_000, 200_000, 150_000, 110_000, 120_000].get(number as usize).copied().unwrap_or(300_000);
+        let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&served[..end]));
+        end == 300_000
+    });
+    let failure = Place::new().fails(&url, &Options { retries: 2, ..options(1) });
+    assert!(matches!(failure, Failure::ClosedEarly(_)), "{failure}");
+    // The third and the fourth bring nothing new, after the second's own failure.
+    assert_eq!(requests.load(Ordering::Relaxed), 4);
+    let url = url.replace("/file", "/again");
+    Place::new().expect(&url, &options(1), &bytes);
+}
+
+#[test]
+fn a_name_that_no_file_can_have_costs_no_request() {
+    let requests = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&requests);
+    let url = http(move |_, request, stream| {
+        count.fetch_add(1, Ordering::Relaxed);
+        serve(request, stream, b"text", ETAG)
+    });
+    let place = Place::new();
+    for name in ["n".repeat(256), "é".repeat(128)] {
+        let target = place.0.join(name);
+        let failure = bentpipe_fetch::get(&parse_url(&url).unwrap(), &target, &options(1), &mut |_| {}).unwrap_err();
+        assert!(failure.to_string().contains("256 bytes; allowed: 255"), "{failure}");
+    }
+    assert_eq!((place.names(), requests.load(Ordering::Relaxed)), (vec![], 0));
+    let target = place.0.join("n".repeat(255));
+    bentpipe_fetch::get(&parse_url(&url).unwrap(), &target, &options(1), &mut |_| {}).unwrap();
+}
+
+/// Certificates from what never ends, or from what nobody writes to.
+#[test]
+fn certificates_come_from_a_file() {
+    let url = http(|_, request, stream| serve(request, stream, b"text", ETAG));
+    let place = Place::new();
+    let large = place.0.join("large.pem");
+    std::fs::File::create(&large).unwrap().set_len(1 << 40).unwrap();
+    for (path, expected) in [("/dev/zero".into(), "no ordinary file"), (large, "allowed: 16777216")] {
+        let failure = place.fails(&url, &Options { ca: Some(path), ..options(1) });
+        assert!(failure.to_string().contains(expected), "{failure}");
+    }
+}

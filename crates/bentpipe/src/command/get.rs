@@ -25,6 +25,7 @@ pub fn run(arguments: &GetArguments) -> anyhow::Result<ExitCode> {
         let url =
             bentpipe_fetch::parse_url(text).map_err(|error| BadInput(format!("URL {}: {error}", jobs.len() + 1)))?;
         let target = target(&url, arguments)?;
+        bentpipe_fetch::check_name(&target).map_err(|failure| BadInput(format!("{failure}; -o FILE names another")))?;
         if jobs.iter().any(|(_, other)| *other == target) {
             return Err(BadInput(format!("two URLs would be written to {}", target.display())).into());
         }

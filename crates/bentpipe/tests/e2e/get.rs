@@ -136,10 +136,12 @@ fn ctrl_c_keeps_what_came_and_a_second_process_waits_its_turn() {
 #[test]
 fn bad_input_is_refused_before_anything_starts() {
     let place = Place::new(User::Ordinary);
+    let long = format!("http://h/{}", "n".repeat(256));
     for (arguments, expected) in [
         (&["get", "gopher://user:secret@h/a"][..], "allowed: ftp, http, https"),
         (&["get", "http://h/"], "names no file"),
         (&["get", "http://h/a", "http://i/a"], "two URLs"),
+        (&["get", "http://h/a", &long], "256 bytes; allowed: 255"),
         (&["get", "http://h/a", "--digest", "md5:00"], "allowed: sha256"),
         (&["get", "http://h/a", "--link", "no-such-link"], "no-such-link"),
         (&["get", "http://h/a", "-n", "0"], "1..=64"),
