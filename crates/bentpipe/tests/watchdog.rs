@@ -73,7 +73,7 @@ fn told(manager: &UnixDatagram, within: Duration) -> Option<String> {
     manager.set_read_timeout(Some(within)).unwrap();
     let mut state = [0; 256];
     let length = manager.recv(&mut state).ok()?;
-    Some(String::from_utf8(state[..length].to_vec()).unwrap())
+    Some(String::from_utf8(state[..length].to_vec()).unwrap().trim_end().to_owned())
 }
 
 /// The next that is no sign of life.

@@ -76,7 +76,7 @@ fn service(row: &Row) {
     let told = || {
         let mut state = [0; 64];
         let length = manager.recv(&mut state).unwrap();
-        String::from_utf8(state[..length].to_vec()).unwrap()
+        String::from_utf8(state[..length].to_vec()).unwrap().trim_end().to_owned()
     };
     let change = |command: &mut Command| {
         own_rights(command.args(["--log", "json"]).env("NOTIFY_SOCKET", &path));
