@@ -120,3 +120,27 @@ fn what_a_later_version_adds_is_passed_over_and_what_is_damaged_is_named() {
     assert!(problem.contains("\"status\"") && problem.contains("well"), "{problem}");
     assert!(Record::from_json("{\"format\":\"x\",\"version\":1}").is_err());
 }
+
+/// `BENTPIPE_WRITE_SCHEMA=1 cargo test -p bentpipe-lab schema` writes them; so are the converted records above.
+#[test]
+fn the_shipped_schemas_are_those_of_the_types() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/schema");
+    let title = |version: u32| format!("A run's record, version {version}");
+    let mut schemas = [schemars::schema_for!(v1::Record), schemars::schema_for!(Record)];
+    for (version, schema) in (1..).zip(&mut schemas) {
+        schema.insert("title".to_owned(), title(version).into());
+        let path = format!("{folder}/record-{version}.json");
+        let text = serde_json::to_string_pretty(schema).unwrap() + "\n";
+        if std::env::var_os("BENTPIPE_WRITE_SCHEMA").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let shipped = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(shipped == text, "{path} is stale");
+    }
+    if std::env::var_os("BENTPIPE_WRITE_SCHEMA").is_some() {
+        for (name, old, _) in FILES {
+            let path = format!("{folder}/../tests/records/v2/{name}.json");
+            std::fs::write(path, Record::from_json(old).unwrap().to_json().unwrap()).unwrap();
+        }
+    }
+}
