@@ -4,6 +4,7 @@
 use crate::clock::Clock;
 use crate::namespace::Namespace;
 use crate::sockets::{ProgramSockets, SocketsView};
+use crate::waker::Waker;
 use bentpipe_apps::report::{App, Report};
 use bentpipe_net::time::{Duration, Instant};
 use parking_lot::Mutex;
@@ -59,8 +60,8 @@ impl Inbox {
 }
 
 impl SiteDriver {
-    /// Starts the thread of a site.
-    pub fn start(namespace: &Namespace, clock: Clock) -> io::Result<SiteDriver> {
+    /// Starts the thread of a site. `ends` is woken whenever a program says that it is done.
+    pub fn start(namespace: &Namespace, clock: Clock, ends: Waker) -> io::Result<SiteDriver> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let inbox = Arc::new(Inbox { wake, orders: Mutex::new(Some(Vec::new())), next_program: Mutex::new(0) });
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -74,7 +75,7 @@ impl SiteDriver {
                 let failed = result.is_err();
                 let _ = entered.send(result);
                 if !failed {
-                    Loop { inbox, epoll, clock, programs: BTreeMap::new(), scratch: Vec::new() }.run();
+                    Loop { inbox, epoll, clock, ends, programs: BTreeMap::new(), scratch: Vec::new() }.run();
                 }
             }
         })?;
@@ -135,6 +136,7 @@ struct Loop {
     inbox: Arc<Inbox>,
     epoll: OwnedFd,
     clock: Clock,
+    ends: Waker,
     programs: BTreeMap<u32, Running>,
     scratch: Vec<u8>,
 }
@@ -230,6 +232,7 @@ impl Loop {
             && let Some(ended) = program.ended.take()
         {
             let _ = ended.send(());
+            self.ends.wake();
         }
     }
 }

@@ -17,3 +17,4 @@ pub mod spawn;
 pub mod tap;
 pub mod tcp_samples;
 pub mod tcp_stack;
+pub mod waker;

@@ -8,6 +8,7 @@ use crate::lateness::LatenessRecorder;
 use crate::pcap::PcapSink;
 use crate::port::{BATCH, BatchSender, ETHERNET_HEADER, PacketPort};
 use crate::tap::Tap;
+use crate::waker::Waker;
 use bentpipe_link::direction::Sample;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
@@ -16,11 +17,11 @@ use bentpipe_net::headers::{complete_checksum, ether_type, split_super_packet};
 use bentpipe_net::pcapng::Passing;
 use bentpipe_net::time::{Duration, Instant};
 use parking_lot::Mutex;
-use rustix::event::EventfdFlags;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 
 /// Sleep ends this long before a deadline; the rest is spun. On an idle virtual machine a sleeping thread was woken 50 to
 /// 150 us late (2026-11-21, 2-core AMD EPYC virtual machine).
@@ -64,46 +65,74 @@ pub struct PumpLink {
 }
 
 /// What others may ask of a running pump.
-#[derive(Debug)]
 pub struct PumpControl {
     stop: AtomicBool,
-    wake: OwnedFd,
-    progress: Mutex<Vec<LinkProgress>>,
+    waker: Waker,
+    /// A question waits.
+    asked: AtomicBool,
+    /// `None` once the pump has ended: whoever waits for an answer then learns it at once.
+    questions: Mutex<Option<Vec<Question>>>,
 }
 
-/// Where a link stands, for progress displays.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LinkProgress {
-    /// Packets delivered forward.
-    pub forward_packets: u64,
-    /// Packets delivered on the returns.
-    pub return_packets: u64,
-    /// Bytes delivered forward.
-    pub forward_bytes: u64,
-    /// Bytes delivered on the returns.
-    pub return_bytes: u64,
-    /// The circuit is up (or there is none).
-    pub up: bool,
+type Question = Box<dyn FnOnce(&PumpView<'_>) + Send>;
+
+/// A running pump between two turns.
+pub struct PumpView<'a> {
+    pump: &'a Pump,
+    /// Model time; the links' counters are of a moment ago.
+    pub now: Instant,
+}
+
+impl PumpView<'_> {
+    /// The links, in their order.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.pump.links.iter().map(|state| &state.link)
+    }
+
+    /// How late packets left.
+    #[must_use]
+    pub fn lateness(&self) -> &LatenessRecorder {
+        &self.pump.lateness
+    }
+
+    /// Frames lost between a host and its port, as far as was counted.
+    #[must_use]
+    pub fn missed_frames(&self) -> u64 {
+        self.pump.links.iter().map(|state| state.missed_frames).sum()
+    }
+
+    /// Packets that could not be handed to a host's kernel.
+    #[must_use]
+    pub fn send_failures(&self) -> u64 {
+        self.pump.send_failures
+    }
 }
 
 impl PumpControl {
-    fn new(links: usize) -> io::Result<Arc<PumpControl>> {
-        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let progress = Mutex::new(vec![LinkProgress::default(); links]);
-        Ok(Arc::new(PumpControl { stop: AtomicBool::new(false), wake, progress }))
+    fn new() -> io::Result<Arc<PumpControl>> {
+        Ok(Arc::new(PumpControl {
+            stop: AtomicBool::new(false),
+            waker: Waker::new()?,
+            asked: AtomicBool::new(false),
+            questions: Mutex::new(Some(Vec::new())),
+        }))
     }
 
     /// Ends the pump soon.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        // The counter cannot overflow by single steps; a failed write means it is set already.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        self.waker.wake();
     }
 
-    /// Where the links stand.
-    #[must_use]
-    pub fn progress(&self) -> Vec<LinkProgress> {
-        self.progress.lock().clone()
+    /// Looks at the pump between two of its turns. `None`: it has ended.
+    pub fn with<T: Send + 'static>(&self, look: impl FnOnce(&PumpView<'_>) -> T + Send + 'static) -> Option<T> {
+        let (answer, answered) = channel();
+        self.questions.lock().as_mut()?.push(Box::new(move |view| {
+            let _ = answer.send(look(view));
+        }));
+        self.asked.store(true, Ordering::Release);
+        self.waker.wake();
+        answered.recv().ok()
     }
 }
 
@@ -191,10 +220,10 @@ impl Pump {
             .max()
             .unwrap_or(0)
             .next_multiple_of(64);
-        let control = PumpControl::new(links.len())?;
+        let control = PumpControl::new()?;
         let sockets = links.iter().flat_map(|link| &link.ports).map(|port| port.socket.as_fd().as_raw_fd());
         let watched = sockets
-            .chain([control.wake.as_raw_fd()])
+            .chain([control.waker.as_fd().as_raw_fd()])
             .map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
             .collect();
         let links = links.into_iter().map(LinkState::new).collect();
@@ -245,6 +274,9 @@ impl Pump {
             self.flush_all();
             if now >= self.next_sample {
                 self.sample(now);
+            }
+            if self.control.asked.load(Ordering::Relaxed) {
+                self.answer(now);
             }
             self.wait();
         }
@@ -466,24 +498,33 @@ impl Pump {
         }
     }
 
-    fn sample(&mut self, now: Instant) {
-        let mut progress = Vec::with_capacity(self.links.len());
+    /// Brings the links' counters up to a moment before `now`.
+    fn settle(&mut self, now: Instant) {
         for state in &mut self.links {
             // A link asks to be woken for arrivals only; its counters must know of the transmissions before. A frame
             // that shows up a little behind its stamp must still find its time, hence the margin.
             let settled = Instant { ns: now.ns.saturating_sub(SAMPLE_MARGIN.ns) }.max(state.driven_to);
             state.link.wake(settled);
-            let mut link = LinkProgress { up: state.link.circuit().is_none_or(|c| c.is_up()), ..Default::default() };
+        }
+    }
+
+    /// Answers the questions that wait.
+    fn answer(&mut self, now: Instant) {
+        self.control.asked.store(false, Ordering::Relaxed);
+        self.control.waker.clear();
+        self.settle(now);
+        let questions = self.control.questions.lock().as_mut().map(std::mem::take);
+        let view = PumpView { pump: self, now };
+        questions.unwrap_or_default().into_iter().for_each(|question| question(&view));
+    }
+
+    fn sample(&mut self, now: Instant) {
+        self.settle(now);
+        for state in &mut self.links {
             for (n, direction) in state.link.directions().iter().enumerate() {
-                let sample = direction.sample(now);
-                let packets = if n == 0 { &mut link.forward_packets } else { &mut link.return_packets };
-                *packets += direction.receiver_counters().map(|receiver| receiver.delivered_packets).sum::<u64>();
-                let bytes = if n == 0 { &mut link.forward_bytes } else { &mut link.return_bytes };
-                *bytes += sample.delivered_bytes;
-                state.samples[n].push(sample);
+                state.samples[n].push(direction.sample(now));
             }
             state.missed_frames += state.ports.iter().map(|port| port.port.socket.take_missed()).sum::<u64>();
-            progress.push(link);
         }
         if self.links.first().is_some_and(|state| state.samples[0].len() >= SAMPLES_MAX) {
             self.sample_every += self.sample_every;
@@ -496,10 +537,10 @@ impl Pump {
             }
         }
         self.next_sample = now + self.sample_every;
-        *self.control.progress.lock() = progress;
     }
 
     fn finish(mut self) -> PumpOutcome {
+        self.control.questions.lock().take();
         let end = self.clock.now();
         self.sample(end);
         let links = self.links.into_iter().map(LinkState::into_outcome).collect();

@@ -1,6 +1,7 @@
 //! Scenario → run → record → report.
 
 mod collect;
+pub mod events;
 pub mod live;
 pub mod page;
 mod pair;
@@ -10,5 +11,3 @@ pub mod report;
 pub mod scenario;
 mod schedule;
 pub mod simulated;
-
-pub use schedule::Progress;

@@ -5,15 +5,17 @@ mod commands;
 mod gateways;
 
 use crate::collect::workloads::EndedCommand;
+use crate::events::{Punctuality, Sink, WorldState, link_state};
 use crate::record::{CaseRecord, Machine, Mode, Record};
-use crate::scenario::{Case, CommandUse, Scenario};
-use crate::schedule::{Advance, Ended, Progress, Schedule, World, empty_record, run_cases};
+use crate::scenario::{Case, CommandUse, LatenessLimits, Scenario};
+use crate::schedule::{Advance, Ended, Schedule, World, empty_record, run_cases};
 use bentpipe_apps::report::{App, Report};
 use bentpipe_host::driver::{RunningApp, SiteDriver};
 use bentpipe_host::emulation::{Emulation, EmulationError, Setup};
 use bentpipe_host::namespace::Privilege;
 use bentpipe_host::tcp_samples::TcpSampler;
 use bentpipe_host::tcp_stack;
+use bentpipe_host::waker::{Waker, wait_for_any};
 use bentpipe_net::problem::{KeyProblem, Problem};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::Plan;
@@ -21,6 +23,7 @@ use commands::{RunningCommand, check_program};
 use gateways::Pairs;
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -70,10 +73,8 @@ pub enum LiveError {
     },
 }
 
-/// How often the schedule is looked at.
-const TICK: std::time::Duration = std::time::Duration::from_millis(3);
-/// How often progress is told.
-const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+/// Longest sleep, so that a stop is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// How often the kernel's TCP state is sampled.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Checks what only a live run needs, before anything starts: settings this kernel keeps, programs that exist.
@@ -95,18 +96,15 @@ pub fn run(
     scenario: &Scenario,
     options: &LiveOptions,
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
+    sink: &mut dyn Sink,
 ) -> Result<Record, LiveError> {
     check(scenario)?;
     let mut record = empty_record(scenario, Mode::Live);
     record.created = Some(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     record.machine = Some(machine(options.privilege));
-    run_cases(scenario, record, stop, |number, case, mut shown| {
+    run_cases(scenario, record, stop, sink, |number, case, sink| {
         let mut run = CaseRun::start(scenario, case, number, options)?;
-        run.schedule.drive(&mut run.world, stop, &mut |seconds, running, waiting| {
-            (shown.seconds, shown.running, shown.waiting) = (seconds, running, waiting);
-            progress(&shown);
-        });
+        run.schedule.drive(&mut run.world, stop, sink);
         Ok(run.finish())
     })
 }
@@ -117,16 +115,20 @@ struct CaseRun<'a> {
     // Dropped in this order: programs end before the network they use.
     schedule: Schedule<'a, LiveWorld>,
     samplers: Vec<(String, TcpSampler)>,
-    gateways: Pairs,
     world: LiveWorld,
     notes: Vec<String>,
 }
 
 /// Real sites and the wall clock.
 struct LiveWorld {
+    gateways: Pairs,
     drivers: BTreeMap<usize, SiteDriver>,
     emulation: Emulation,
-    next_progress: Instant,
+    limits: LatenessLimits,
+    /// Woken when a program says that it is done.
+    ends: Waker,
+    /// Commands whose ends were not yet noticed.
+    commands: Vec<OwnedFd>,
 }
 
 impl<'a> CaseRun<'a> {
@@ -157,17 +159,19 @@ impl<'a> CaseRun<'a> {
         }
         let gateways = Pairs::start(case, scenario.seed, &emulation)
             .map_err(|(site, source)| LiveError::Gateway { site, source })?;
-        let mut world = LiveWorld { drivers: BTreeMap::new(), emulation, next_progress: Instant::ZERO };
+        let ends = Waker::new().map_err(|error| LiveError::Emulation(EmulationError::Start(error)))?;
+        let (drivers, commands) = (BTreeMap::new(), Vec::new());
+        let mut world = LiveWorld { gateways, drivers, emulation, limits: case.lateness, ends, commands };
         let schedule = Schedule::start(case, scenario.seed, false, &mut world)?;
-        Ok(CaseRun { case, schedule, samplers, gateways, world, notes })
+        Ok(CaseRun { case, schedule, samplers, world, notes })
     }
 
     fn finish(mut self) -> CaseRecord {
         let Ended { workloads, notes } = self.schedule.finish(&mut self.world);
         self.notes.extend(notes);
-        let (left, remarks) = self.gateways.finish();
+        let LiveWorld { gateways, drivers, emulation, .. } = self.world;
+        let (left, remarks) = gateways.finish();
         self.notes.extend(remarks);
-        let LiveWorld { drivers, emulation, .. } = self.world;
         drop(drivers);
         let samples = self.samplers.into_iter().map(|(site, sampler)| (site, sampler.finish())).collect();
         let plan = emulation.plan.clone();
@@ -189,7 +193,7 @@ impl<'a> CaseRun<'a> {
 impl LiveWorld {
     fn driver(&mut self, site: usize) -> Result<&SiteDriver, LiveError> {
         if !self.drivers.contains_key(&site) {
-            let driver = SiteDriver::start(self.emulation.namespace(site), self.emulation.clock());
+            let driver = SiteDriver::start(self.emulation.namespace(site), self.emulation.clock(), self.ends.clone());
             let name = self.emulation.plan.sites[site].name.clone();
             self.drivers.insert(site, driver.map_err(|source| LiveError::Site { site: name, source })?);
         }
@@ -227,11 +231,14 @@ impl World for LiveWorld {
     }
 
     fn start_command(&mut self, site: usize, argv: &[String]) -> Result<RunningCommand, LiveError> {
-        RunningCommand::start(&self.emulation, site, argv).map_err(|source| LiveError::Command {
+        let started = RunningCommand::start(&self.emulation, site, argv);
+        let (command, end) = started.map_err(|source| LiveError::Command {
             command: argv.join(" "),
             site: self.emulation.plan.sites[site].name.clone(),
             source,
-        })
+        })?;
+        self.commands.push(end);
+        Ok(command)
     }
 
     fn command_has_ended(&mut self, command: &mut RunningCommand) -> bool {
@@ -242,19 +249,37 @@ impl World for LiveWorld {
         command.finish(end)
     }
 
-    /// The wall clock goes on by itself; nobody tells when a program ends.
-    fn advance(&mut self, _until: Instant) -> Advance {
-        std::thread::sleep(TICK);
+    /// Sleeps until a program or a command ends.
+    fn advance(&mut self, until: Instant, snapshot: Instant) -> Advance {
+        let sleep = until.min(snapshot).since(self.now()).min(SLEEP_MAX);
+        let ends: Vec<_> = std::iter::once(self.ends.as_fd()).chain(self.commands.iter().map(AsFd::as_fd)).collect();
+        let mut ended = wait_for_any(&ends, sleep.to_std()).into_iter();
+        if ended.next() == Some(true) {
+            self.ends.clear();
+        }
+        // Each end is announced once.
+        self.commands.retain(|_| ended.next() != Some(true));
         Advance::Went
     }
 
-    fn progress_due(&mut self) -> bool {
-        let now = self.now();
-        let due = now >= self.next_progress;
-        if due {
-            self.next_progress = now + PROGRESS_EVERY;
-        }
-        due
+    fn state(&mut self) -> WorldState {
+        let limits = self.limits;
+        let seen = self.emulation.control().with(move |pump| {
+            let lateness = pump.lateness();
+            let (p99, worst) =
+                (lateness.quantile(0.99), lateness.worst().first().map_or(Duration::ZERO, |(late, _)| *late));
+            let (missed_packets, refused_packets) = (pump.missed_frames(), pump.send_failures());
+            let punctuality = Punctuality {
+                valid: p99 <= limits.p99 && worst <= limits.worst && missed_packets + refused_packets == 0,
+                p99: p99.as_secs_f64(),
+                worst: worst.as_secs_f64(),
+                missed_packets,
+                refused_packets,
+            };
+            (pump.links().map(|link| link_state(link, pump.now)).collect(), punctuality)
+        });
+        let (links, punctuality) = seen.unzip();
+        WorldState { links: links.unwrap_or_default(), notices: self.gateways.new_notices(), punctuality }
     }
 }
 

@@ -1,6 +1,9 @@
 //! When what runs: one schedule for live and virtual runs. A [`World`] starts the programs and lets time pass.
 
 use crate::collect::workloads::{self, EndedCommand};
+use crate::events::{
+    CaseEnded, CaseStarted, Emitter, Event, Sink, WorkloadProgress, WorkloadRun, WorkloadSnapshot, WorldState,
+};
 use crate::record::{self, CaseRecord, FORMAT, Mode, Record, VERSION, WorkloadRecord};
 use crate::scenario::workload::{Placement, Service, Workload};
 use crate::scenario::{Case, Scenario};
@@ -11,21 +14,6 @@ use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::Plan;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// What a progress display may show.
-#[derive(Clone, Debug, Default)]
-pub struct Progress {
-    /// The case's number, from 1, and how many there are.
-    pub case: (usize, usize),
-    /// Its name.
-    pub case_name: String,
-    /// Seconds since it started, in its own time.
-    pub seconds: f64,
-    /// Workloads that run, with how far they are.
-    pub running: Vec<String>,
-    /// Workloads still to start.
-    pub waiting: usize,
-}
 
 /// Where a case's programs run, and whose time it is.
 pub trait World {
@@ -54,10 +42,11 @@ pub trait World {
     fn command_has_ended(&mut self, command: &mut Self::Command) -> bool;
     /// Ends a command if need be (`end`) and says how it went.
     fn end_command(&mut self, command: Self::Command, end: bool) -> EndedCommand;
-    /// Lets time pass until a program may have ended, at the latest until `until`. It may return early.
-    fn advance(&mut self, until: Instant) -> Advance;
-    /// Whether enough time has passed for a progress display to change.
-    fn progress_due(&mut self) -> bool;
+    /// Lets time pass until a program may have ended, at the latest until `until`, and until `snapshot` if something can
+    /// still happen. It may return early.
+    fn advance(&mut self, until: Instant, snapshot: Instant) -> Advance;
+    /// Where the network stands; not called unless a snapshot is made.
+    fn state(&mut self) -> WorldState;
 }
 
 /// What came of letting time pass.
@@ -76,8 +65,8 @@ const STUCK: &str = "nothing more can happen (no packet is under way and no time
 
 /// The programs of one case.
 pub struct Schedule<'a, W: World> {
+    case: &'a Case,
     seed: Seed,
-    duration: Option<Duration>,
     tasks: Vec<Task<'a, W>>,
     services: Vec<RunningService<'a, W>>,
     records: Vec<WorkloadRecord>,
@@ -155,38 +144,38 @@ impl<'a, W: World> Schedule<'a, W> {
                 Task { workload, done: 0, next_start: now + workload.start + late, running: None }
             })
             .collect();
-        Ok(Schedule { seed, duration: case.duration, tasks, services, records: Vec::new(), interrupted: false })
+        Ok(Schedule { case, seed, tasks, services, records: Vec::new(), interrupted: false })
     }
 
-    /// Starts, watches and ends the workloads until all are done. `progress` is told the seconds, who runs and how many
-    /// wait.
-    pub fn drive(&mut self, world: &mut W, stop: &AtomicBool, progress: &mut dyn FnMut(f64, Vec<String>, usize)) {
-        let end = self.duration.map_or(Instant::FAR, |duration| world.now() + duration);
+    /// Starts, watches and ends the workloads until all are done.
+    pub fn drive(&mut self, world: &mut W, stop: &AtomicBool, sink: &mut dyn Sink) {
+        let mut events = Emitter::new(self.case, sink);
+        let end = self.case.duration.map_or(Instant::FAR, |duration| world.now() + duration);
         let why = loop {
             let now = world.now();
             let mut changed = false;
             for i in 0..self.tasks.len() {
-                changed |= self.step(i, now, world);
+                changed |= self.step(i, now, world, &mut events);
             }
             let over = self.is_over();
             if over || now >= end || stop.load(Ordering::Relaxed) {
                 self.interrupted = !over && now < end;
                 break Why::Cut;
             }
-            if world.progress_due() {
-                let running = self.tasks.iter().filter_map(|task| task.describe(world)).collect();
+            if events.is_due(now) {
+                let running = self.tasks.iter().filter_map(|task| task.snapshot(world)).collect();
                 let waiting = self.tasks.iter().filter(|task| task.running.is_none() && task.runs_left()).count();
-                progress(now.as_secs_f64(), running, waiting);
+                events.snapshot(now, world.state(), running, waiting);
             }
             let until = if changed { now } else { self.next_due().min(end) };
-            if world.advance(until) == Advance::Idle && until == Instant::FAR {
+            if world.advance(until, events.next_snapshot()) == Advance::Idle && until == Instant::FAR {
                 break Why::Stuck;
             }
         };
         let now = world.now();
         for i in 0..self.tasks.len() {
             if let Some(running) = self.tasks[i].running.take() {
-                self.end(i, running, now, why, world);
+                self.end(i, running, now, why, world, &mut events);
             }
         }
     }
@@ -231,24 +220,27 @@ impl<'a, W: World> Schedule<'a, W> {
     }
 
     /// Starts or ends workload `i` if its time has come, and says whether it did.
-    fn step(&mut self, i: usize, now: Instant, world: &mut W) -> bool {
+    fn step(&mut self, i: usize, now: Instant, world: &mut W, events: &mut Emitter<'_>) -> bool {
         let task = &mut self.tasks[i];
         if let Some(running) = &mut task.running {
             if running.is_over(now, world)
                 && let Some(running) = task.running.take()
             {
-                self.end(i, running, now, Why::ByItself, world);
+                self.end(i, running, now, Why::ByItself, world, events);
                 return true;
             }
         } else if task.runs_left() && now >= task.next_start {
             let (workload, done) = (task.workload, task.done);
             match begin(workload, done, self.seed, world) {
-                Ok(running) => self.tasks[i].running = Some(running),
+                Ok(running) => {
+                    events.started(now, &workload.id, done + 1);
+                    self.tasks[i].running = Some(running);
+                }
                 Err(error) => {
                     self.tasks[i].done = workload.repeat;
                     let mut record = workloads::workload_record(workload, 1, now);
                     (record.status, record.error) = (record::Status::Failed, Some(error.to_string()));
-                    self.records.push(record);
+                    self.keep(record, now, events);
                 }
             }
             return true;
@@ -256,8 +248,13 @@ impl<'a, W: World> Schedule<'a, W> {
         false
     }
 
+    fn keep(&mut self, record: WorkloadRecord, now: Instant, events: &mut Emitter<'_>) {
+        events.ended(now, &record);
+        self.records.push(record);
+    }
+
     /// Records how a run of workload `i` went.
-    fn end(&mut self, i: usize, running: Running<W>, now: Instant, why: Why, world: &mut W) {
+    fn end(&mut self, i: usize, running: Running<W>, now: Instant, why: Why, world: &mut W, events: &mut Emitter<'_>) {
         let task = &mut self.tasks[i];
         task.done += 1;
         task.next_start = now + task.workload.pause;
@@ -286,7 +283,7 @@ impl<'a, W: World> Schedule<'a, W> {
         }
         if gone {
             (record.status, record.error) = (record::Status::Failed, Some("its thread ended".to_owned()));
-            self.records.push(record);
+            self.keep(record, now, events);
             return;
         }
         let report = placement.workload.combine(reports);
@@ -305,7 +302,7 @@ impl<'a, W: World> Schedule<'a, W> {
             // However long one waited, it would not be met.
             record.objective.iter_mut().for_each(|objective| objective.met = Some(false));
         }
-        self.records.push(record);
+        self.keep(record, now, events);
     }
 }
 
@@ -365,20 +362,29 @@ impl<W: World> Task<'_, W> {
         self.done < self.workload.repeat
     }
 
-    fn describe(&self, world: &W) -> Option<String> {
+    /// How far its run is; none if it does not run.
+    fn snapshot(&self, world: &W) -> Option<WorkloadSnapshot> {
         let running = self.running.as_ref()?;
-        let id = &self.workload.id;
-        let apps = running.parties.iter().filter_map(|(_, party)| match party {
-            RunningParty::App(app) => Some(app),
-            RunningParty::Command(_) | RunningParty::Stack => None,
+        let workload = self.workload;
+        let placement = &workload.placement;
+        let (quantity, noun) = placement.kind.shown().progress;
+        let mut progress: Option<WorkloadProgress> = None;
+        let parties = running.parties.iter().enumerate().map(|(number, (_, party))| {
+            let RunningParty::App(app) = party else {
+                return PartyReport { role: placement.role(number), report: None };
+            };
+            let report = world.report(app);
+            // Progress is known where data is received.
+            let value = report.as_ref().and_then(|report| report.value(quantity)).unwrap_or(0.0);
+            let most = progress.map_or(value, |progress| progress.value.max(value));
+            progress = Some(WorkloadProgress { value: most, noun });
+            PartyReport { role: placement.role(number), report }
         });
-        let (quantity, noun) = self.workload.placement.kind.shown().progress;
-        // Progress is known where data is received.
-        let values = apps.map(|app| world.report(app).and_then(|report| report.value(quantity)).unwrap_or(0.0));
-        Some(match values.reduce(f64::max) {
-            Some(value) => format!("{id}: {value} {noun}"),
-            None => id.to_string(),
-        })
+        let report = placement.workload.combine(parties.collect());
+        let mut record = WorkloadRecord::default();
+        workloads::put_report(&mut record, &report);
+        let run = WorkloadRun { workload: workload.id.clone(), repeat: self.done + 1 };
+        Some(WorkloadSnapshot { run, progress, measurements: record.measurements })
     }
 }
 
@@ -452,16 +458,21 @@ pub fn run_cases<E: fmt::Display>(
     scenario: &Scenario,
     mut record: Record,
     stop: &AtomicBool,
-    mut run: impl FnMut(usize, &Case, Progress) -> Result<CaseRecord, E>,
+    sink: &mut dyn Sink,
+    mut run: impl FnMut(usize, &Case, &mut dyn Sink) -> Result<CaseRecord, E>,
 ) -> Result<Record, E> {
     for (number, case) in scenario.cases.iter().enumerate() {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let progress =
-            Progress { case: (number + 1, scenario.cases.len()), case_name: case.name.clone(), ..Progress::default() };
-        match run(number, case, progress) {
-            Ok(case) => record.cases.push(case),
+        let (cases, name) = (scenario.cases.len(), case.name.clone());
+        sink.event(&Event::CaseStarted(CaseStarted { number: number + 1, cases, name }));
+        match run(number, case, sink) {
+            Ok(case) => {
+                let (at, valid) = (case.seconds, case.validity.valid);
+                record.cases.push(case);
+                sink.event(&Event::CaseEnded(CaseEnded { at, number: number + 1, valid }));
+            }
             // What earlier cases measured must not be lost.
             Err(error) if !record.cases.is_empty() => {
                 let mut failed = CaseRecord {

@@ -15,9 +15,10 @@ mod tests;
 use crate::collect::gateways;
 use crate::collect::links::link_record;
 use crate::collect::tcp::{self, ConfiguredSetting, SeenFlow};
+use crate::events::Sink;
 use crate::record::{CaseRecord, Mode, Record, Setting, Validity};
 use crate::scenario::{Case, CommandUse, Scenario};
-use crate::schedule::{Ended, Progress, Schedule, empty_record, run_cases};
+use crate::schedule::{Ended, Schedule, empty_record, run_cases};
 use bentpipe_gateway::satellite::quic::SetupError;
 use bentpipe_net::flow::FlowFacts;
 use bentpipe_net::problem::{KeyProblem, Problem};
@@ -96,24 +97,19 @@ fn place(scenario: &Scenario, case: &Case, error: NetworkError) -> Problem {
 
 /// Runs every case. `stop` ends the run early; what was measured by then is in the record.
 pub fn run(scenario: &Scenario, options: &SimulatedOptions, stop: &AtomicBool) -> Result<Record, SimulatedError> {
-    run_with_progress(scenario, options, stop, &mut |_| {})
+    run_with_events(scenario, options, stop, &mut ())
 }
 
-/// The same, and says how far it is, a few times a second of the wall clock.
-pub fn run_with_progress(
+/// The same, with the run's events. They make no difference to the record.
+pub fn run_with_events(
     scenario: &Scenario,
     options: &SimulatedOptions,
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
+    sink: &mut dyn Sink,
 ) -> Result<Record, SimulatedError> {
     let mut record = empty_record(scenario, Mode::Virtual);
     record.left_out = check(scenario, options.skip_live)?;
-    run_cases(scenario, record, stop, |number, case, mut shown| {
-        run_case(scenario, case, number, options, stop, &mut |seconds, running, waiting| {
-            (shown.seconds, shown.running, shown.waiting) = (seconds, running, waiting);
-            progress(&shown);
-        })
-    })
+    run_cases(scenario, record, stop, sink, |number, case, sink| run_case(scenario, case, number, options, stop, sink))
 }
 
 fn run_case(
@@ -122,7 +118,7 @@ fn run_case(
     number: usize,
     options: &SimulatedOptions,
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(f64, Vec<String>, usize),
+    sink: &mut dyn Sink,
 ) -> Result<CaseRecord, SimulatedError> {
     let mut network = SimulatedNetwork::new(&setup(scenario, case))?;
     let path = options.capture_directory.as_ref().map(|folder| folder.join(case.capture_name(number)));
@@ -136,11 +132,11 @@ fn run_case(
         }
     };
     let pairs = Pairs::start(case, scenario.seed, &mut network)?;
-    let mut world = VirtualWorld::new(network);
+    let mut world = VirtualWorld::new(network, pairs);
     let mut schedule = Schedule::start(case, scenario.seed, options.skip_live, &mut world)?;
-    schedule.drive(&mut world, stop, progress);
+    schedule.drive(&mut world, stop, sink);
     let Ended { workloads, mut notes } = schedule.finish(&mut world);
-    let VirtualWorld { mut network, mut samples, .. } = world;
+    let VirtualWorld { mut network, mut samples, pairs, .. } = world;
     let end = network.now();
     // The links' counters are as of now once nothing is left to do now.
     while network.run_until(end) == Halt::ProgramDone {}

@@ -47,9 +47,14 @@ impl NoticeLog {
         self.said.iter().find(|(_, notice)| *notice == Notice::Connected).map(|(at, _)| *at)
     }
 
+    /// Those after the first `count`, as the record keeps them.
+    pub fn after(&self, count: usize) -> Vec<TimedEvent> {
+        let kept = self.said.get(count..).unwrap_or_default();
+        kept.iter().map(|(at, notice)| TimedEvent { at: at.as_secs_f64(), event: event(notice) }).collect()
+    }
+
     fn events(&self) -> Vec<TimedEvent> {
-        let mut events: Vec<TimedEvent> =
-            self.said.iter().map(|(at, notice)| TimedEvent { at: at.as_secs_f64(), event: event(notice) }).collect();
+        let mut events = self.after(0);
         if let (Some(last), true) = (events.last(), self.left_out > 0) {
             let not_kept = TimedEvent { at: last.at, event: GatewayEvent::NotKept { count: self.left_out } };
             events.push(not_kept);

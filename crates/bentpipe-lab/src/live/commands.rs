@@ -3,14 +3,16 @@
 use crate::collect::workloads::EndedCommand;
 use bentpipe_host::emulation::Emulation;
 use bentpipe_host::spawn::{CommandSpec, Output};
+use bentpipe_host::waker::wait_for_any;
 use parking_lot::Mutex;
-use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// Bytes of output kept of each stream; the rest is read and counted.
@@ -24,6 +26,8 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct RunningCommand {
     command: String,
     child: Child,
+    /// Readable once it has ended.
+    end: OwnedFd,
     outputs: Vec<KeptOutput>,
     exit: Option<ExitStatus>,
     started: Instant,
@@ -31,8 +35,8 @@ pub struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Starts a program at a site.
-    pub fn start(emulation: &Emulation, site: usize, argv: &[String]) -> io::Result<RunningCommand> {
+    /// Starts a program at a site. The descriptor becomes readable when it ends (pidfd_open(2)).
+    pub fn start(emulation: &Emulation, site: usize, argv: &[String]) -> io::Result<(RunningCommand, OwnedFd)> {
         let spec = CommandSpec {
             argv: argv.iter().map(Into::into).collect(),
             environment: Vec::new(),
@@ -53,7 +57,9 @@ impl RunningCommand {
             [shell, flag, line] if shell == "/bin/sh" && flag == "-c" => line.clone(),
             words => words.join(" "),
         };
-        Ok(RunningCommand { command, child, outputs, exit: None, started, ended: None })
+        let end = pidfd(&child)?;
+        let announced = end.try_clone()?;
+        Ok((RunningCommand { command, child, end, outputs, exit: None, started, ended: None }, announced))
     }
 
     /// Whether the program has ended.
@@ -97,7 +103,7 @@ impl RunningCommand {
         self.signal_group(Signal::TERM);
         let give_up = Instant::now() + GRACE;
         while !self.has_ended() && Instant::now() < give_up {
-            std::thread::sleep(Duration::from_millis(10));
+            wait_for_any(&[self.end.as_fd()], give_up.saturating_duration_since(Instant::now()));
         }
         if !self.has_ended() {
             self.signal_group(Signal::KILL);
@@ -106,11 +112,16 @@ impl RunningCommand {
 
     /// Signals the program and what it started (it leads a process group of its own).
     fn signal_group(&self, signal: Signal) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // The group may be gone already.
             let _ = rustix::process::kill_process_group(pid, signal);
         }
     }
+}
+
+fn pidfd(child: &Child) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// The exit status as a shell gives it.
@@ -122,7 +133,8 @@ pub fn exit_code(status: ExitStatus) -> i32 {
 /// The beginning of a program's output, read by a thread so that the program never waits for us.
 struct KeptOutput {
     kept: Arc<Mutex<Kept>>,
-    reader: JoinHandle<()>,
+    /// Disconnected once the stream is at its end.
+    end: Receiver<()>,
 }
 
 #[derive(Default)]
@@ -135,7 +147,9 @@ impl KeptOutput {
     fn of(mut stream: Box<dyn Read + Send>) -> io::Result<KeptOutput> {
         let kept = Arc::new(Mutex::new(Kept::default()));
         let shared = Arc::clone(&kept);
-        let reader = std::thread::Builder::new().name("output".into()).spawn(move || {
+        let (reading, end) = channel();
+        std::thread::Builder::new().name("output".into()).spawn(move || {
+            let _reading = reading;
             let mut buffer = vec![0; 16 << 10];
             while let Ok(n) = stream.read(&mut buffer) {
                 if n == 0 {
@@ -147,15 +161,13 @@ impl KeptOutput {
                 kept.bytes.extend_from_slice(&buffer[..n.min(room)]);
             }
         })?;
-        Ok(KeptOutput { kept, reader })
+        Ok(KeptOutput { kept, end })
     }
 
     /// The text so far; waits a little for the stream's end.
     fn take(&self) -> String {
-        let give_up = Instant::now() + OUTPUT_GRACE;
-        while !self.reader.is_finished() && Instant::now() < give_up {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        // Nothing is ever sent.
+        let _ = self.end.recv_timeout(OUTPUT_GRACE);
         let kept = self.kept.lock();
         let mut text = String::from_utf8_lossy(&kept.bytes).into_owned();
         if kept.total > kept.bytes.len() {

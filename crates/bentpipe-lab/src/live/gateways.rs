@@ -1,6 +1,7 @@
 //! The gateways of a live run: each a thread in its site's namespace.
 
 use crate::collect::gateways::LeftGateway;
+use crate::events::GatewayNotice;
 use crate::pair::{self, Standing};
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
@@ -15,6 +16,8 @@ use std::io;
 /// The gateways of a case, by pair: hub, terminal.
 pub struct Pairs {
     gateways: Vec<[GatewayDriver<Standing>; 2]>,
+    /// Each one's site, and its notices that snapshots have had.
+    taken: Vec<[(String, usize); 2]>,
 }
 
 impl Pairs {
@@ -22,7 +25,20 @@ impl Pairs {
     /// the site.
     pub fn start(case: &Case, seed: u64, emulation: &Emulation) -> Result<Pairs, (String, io::Error)> {
         let gateways = case.pairs.iter().map(|pair| start_pair(case, pair, seed, emulation));
-        Ok(Pairs { gateways: gateways.collect::<Result<_, _>>()? })
+        let taken = case.pairs.iter().map(|pair| pair.sites.clone().map(|site| (site, 0)));
+        Ok(Pairs { gateways: gateways.collect::<Result<_, _>>()?, taken: taken.collect() })
+    }
+
+    /// Every gateway's notices since the last call.
+    pub fn new_notices(&mut self) -> Vec<GatewayNotice> {
+        let mut new = Vec::new();
+        for (driver, (site, taken)) in self.gateways.iter().flatten().zip(self.taken.iter_mut().flatten()) {
+            let count = *taken;
+            let notices = driver.with(move |gateway| gateway.notices.after(count)).unwrap_or_default();
+            *taken += notices.len();
+            new.extend(GatewayNotice::of(site, notices));
+        }
+        new
     }
 
     /// Ends the gateways: what each has done, and what a reader must know of their sites.

@@ -11,6 +11,7 @@ use bentpipe_net::problem::{self, KeyProblem};
 use bentpipe_net::time::Duration;
 use bentpipe_net::topology::Plan;
 use bentpipe_net::units::{BitRate, Percent};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -41,11 +42,12 @@ pub struct Workload {
 }
 
 /// Identifies a workload in its case.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct WorkloadId {
     /// Its name.
     pub name: String,
     /// Which copy, from 1; `None`: it is the only one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<u32>,
 }
 

@@ -83,7 +83,7 @@ impl World for Fake {
     fn end_command(&mut self, (): (), _end: bool) -> EndedCommand {
         panic!("none was started")
     }
-    fn advance(&mut self, until: Instant) -> Advance {
+    fn advance(&mut self, until: Instant, _snapshot: Instant) -> Advance {
         let ends = (0..self.apps.len()).filter_map(|app| self.end_of(app)).filter(|end| *end > self.now);
         match ends.min() {
             Some(end) if end <= until => self.now = end,
@@ -92,8 +92,8 @@ impl World for Fake {
         }
         Advance::Went
     }
-    fn progress_due(&mut self) -> bool {
-        true
+    fn state(&mut self) -> WorldState {
+        WorldState::default()
     }
 }
 
@@ -115,7 +115,7 @@ fn run(text: &str, lives: &[Life], stop: bool) -> (Vec<Told>, f64, Fake) {
     let case = case(text);
     let mut world = Fake::new(&case, lives.iter().cloned());
     let mut schedule = Schedule::start(&case, 1, false, &mut world).unwrap();
-    schedule.drive(&mut world, &AtomicBool::new(stop), &mut |_, _, _| {});
+    schedule.drive(&mut world, &AtomicBool::new(stop), &mut ());
     let ended = schedule.finish(&mut world);
     let told = ended
         .workloads
@@ -201,7 +201,7 @@ fn what_can_neither_go_on_nor_end_is_told() {
     let case = case(&text);
     let mut world = Fake::new(&case, [FOR_EVER, FOR_EVER, FOR_EVER]);
     let mut schedule = Schedule::start(&case, 1, false, &mut world).unwrap();
-    schedule.drive(&mut world, &AtomicBool::new(false), &mut |_, _, _| {});
+    schedule.drive(&mut world, &AtomicBool::new(false), &mut ());
     let workloads = schedule.finish(&mut world).workloads;
     assert_eq!(workloads.len(), 2);
     for workload in &workloads {
@@ -234,6 +234,6 @@ fn services_start_first_and_say_when_they_failed() {
     assert_eq!(Schedule::start(&case, 1, false, &mut world).err().as_deref(), Some("cannot start true"));
     let mut world = Fake::new(&case, [FOR_EVER, lasts(3)]);
     let mut schedule = Schedule::start(&case, 1, true, &mut world).unwrap();
-    schedule.drive(&mut world, &AtomicBool::new(false), &mut |_, _, _| {});
+    schedule.drive(&mut world, &AtomicBool::new(false), &mut ());
     assert_eq!(schedule.finish(&mut world).workloads.len(), 1, "commands are left out");
 }

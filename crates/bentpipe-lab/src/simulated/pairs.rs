@@ -1,6 +1,7 @@
 //! The gateways of a virtual run.
 
 use crate::collect::gateways::LeftGateway;
+use crate::events::GatewayNotice;
 use crate::pair::{self, Standing};
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
@@ -14,6 +15,8 @@ pub type SimulatedNetwork = Network<Box<dyn App>, Standing>;
 /// The gateways of a simulated network, by pair: hub, terminal.
 pub struct Pairs {
     gateways: Vec<[ProgramId; 2]>,
+    /// Notices of each that snapshots have had.
+    taken: Vec<[usize; 2]>,
 }
 
 impl Pairs {
@@ -29,7 +32,20 @@ impl Pairs {
             };
             Ok([start(0)?, start(1)?])
         };
-        Ok(Pairs { gateways: case.pairs.iter().map(&mut start).collect::<Result<_, _>>()? })
+        let gateways: Vec<_> = case.pairs.iter().map(&mut start).collect::<Result<_, _>>()?;
+        Ok(Pairs { taken: vec![[0; 2]; gateways.len()], gateways })
+    }
+
+    /// Every gateway's notices since the last call.
+    pub fn new_notices(&mut self, network: &SimulatedNetwork) -> Vec<GatewayNotice> {
+        let mut new = Vec::new();
+        for (id, taken) in self.gateways.iter().flatten().zip(self.taken.iter_mut().flatten()) {
+            let Some(gateway) = network.gateway(*id) else { continue };
+            let notices = gateway.notices.after(*taken);
+            *taken += notices.len();
+            new.extend(GatewayNotice::of(&network.plan().sites[id.site].name, notices));
+        }
+        new
     }
 
     /// What each gateway has done by now.

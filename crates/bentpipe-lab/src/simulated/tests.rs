@@ -1,4 +1,6 @@
 use super::*;
+use crate::events::{Event, Sink, Snapshot};
+use bentpipe_net::time::Duration;
 
 const COMMANDS: &str = "title = 'x'\n[links.sat]\nkind = 'lan'\nbetween = ['hub', 'pc']\n\
     [[services]]\nsite = 'hub'\napp = 'http'\n\
@@ -78,14 +80,101 @@ fn a_stopped_run_says_so() {
     let record = run(&scenario(TRANSFERS), &SimulatedOptions::default(), &AtomicBool::new(true)).unwrap();
     assert!(record.interrupted && !record.complete && record.cases.is_empty());
     let stop = AtomicBool::new(false);
-    let mut seen = Vec::new();
-    let record = run_with_progress(&scenario(TRANSFERS), &SimulatedOptions::default(), &stop, &mut |progress| {
-        seen.push(progress.case);
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    });
+    struct StopAtFirst<'a>(&'a AtomicBool, Vec<usize>);
+    impl Sink for StopAtFirst<'_> {
+        fn event(&mut self, event: &Event) {
+            match event {
+                Event::CaseStarted(case) => self.1.push(case.number),
+                Event::Snapshot(_) => self.0.store(true, std::sync::atomic::Ordering::Relaxed),
+                _ => {}
+            }
+        }
+        fn interval(&self) -> Option<Duration> {
+            Some(Duration::from_secs(1))
+        }
+    }
+    let mut sink = StopAtFirst(&stop, Vec::new());
+    let record = run_with_events(&scenario(TRANSFERS), &SimulatedOptions::default(), &stop, &mut sink);
+    let seen = sink.1;
     let record = record.unwrap();
-    assert_eq!((seen, record.cases.len()), (vec![(1, 2)], 1));
+    assert_eq!((seen, record.cases.len()), (vec![1], 1));
     assert!(record.interrupted && record.cases[0].seconds < 30.0);
+}
+
+/// Keeps every event.
+struct Heard {
+    interval: Duration,
+    events: Vec<Event>,
+}
+
+impl Sink for Heard {
+    fn event(&mut self, event: &Event) {
+        self.events.push(event.clone());
+    }
+    fn interval(&self) -> Option<Duration> {
+        Some(self.interval)
+    }
+}
+
+fn heard(text: &str, interval: Duration) -> (Record, Vec<Event>) {
+    let mut sink = Heard { interval, events: Vec::new() };
+    let options = SimulatedOptions::default();
+    let record = run_with_events(&scenario(text), &options, &AtomicBool::new(false), &mut sink).unwrap();
+    (record, sink.events)
+}
+
+/// The snapshots of each case.
+fn snapshots(events: &[Event]) -> Vec<Vec<&Snapshot>> {
+    let mut cases = Vec::new();
+    for event in events {
+        match event {
+            Event::CaseStarted(_) => cases.push(Vec::new()),
+            Event::Snapshot(snapshot) => cases.last_mut().unwrap().push(snapshot),
+            _ => {}
+        }
+    }
+    cases
+}
+
+#[test]
+fn snapshots_come_at_the_chosen_interval_and_change_nothing() {
+    // With a pause in which nothing at all happens, and no duration.
+    let pause = TRANSFERS.replace("duration = '30 s'\n", "").replace("count = 1000", "count = 3\nstart = '20 s'");
+    for text in [TRANSFERS, &pause] {
+        let plain = run_now(text, &SimulatedOptions::default()).unwrap().to_json().unwrap();
+        for interval in [10, 100, 700, 1_000, 2_500].map(Duration::from_millis) {
+            let (record, events) = heard(text, interval);
+            assert_eq!(record.to_json().unwrap(), plain, "{interval:?}");
+            for (case, snapshots) in record.cases.iter().zip(snapshots(&events)) {
+                let at: Vec<f64> = snapshots.iter().map(|snapshot| snapshot.at).collect();
+                let ns = (case.seconds * 1e9).round() as u64;
+                let expected = (0..).map(|n| n * interval.ns).take_while(|at| *at < ns);
+                let expected: Vec<f64> = expected.map(|ns| ns as f64 / 1e9).collect();
+                assert_eq!(at, expected, "{interval:?} {}", case.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn snapshots_say_where_links_and_workloads_stand() {
+    let (record, events) = heard(TRANSFERS, Duration::from_secs(5));
+    let case = &record.cases[0];
+    let of_case = &snapshots(&events)[0];
+    let last = of_case[of_case.len() - 1];
+    for (direction, recorded) in last.links[0].directions.iter().zip(&case.links[0].directions) {
+        assert!(direction.rate > 0.0 && direction.delay.is_some_and(|delay| delay >= 0.25), "{direction:?}");
+        let delivered = &recorded.series.iter().find(|series| series.name == "delivered_bytes").unwrap().points;
+        let then = delivered.iter().find(|(at, _)| *at == last.at).unwrap().1;
+        assert_eq!(direction.delivered_bytes as f64, then);
+    }
+    assert!(last.links[0].up && last.links[0].name == "sat" && last.punctuality.is_none());
+    let echo = last.workloads.iter().find(|workload| workload.run.workload.name == "echo").unwrap();
+    assert!(echo.measurements.iter().any(|m| m.name == "received" && m.value > 20.0), "{echo:?}");
+    let ended = events.iter().filter(|event| matches!(event, Event::WorkloadEnded(_))).count();
+    assert_eq!(ended, record.cases.iter().map(|case| case.workloads.len()).sum::<usize>());
+    let json = serde_json::to_value(Event::Snapshot(last.clone())).unwrap();
+    assert_eq!((&json["event"], &json["at"]), (&"snapshot".into(), &25.0.into()));
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Simulated sites and a clock that jumps.
 
 use super::SimulatedError;
-use super::pairs::SimulatedNetwork;
+use super::pairs::{Pairs, SimulatedNetwork};
 use super::samples::Samples;
 use crate::collect::workloads::EndedCommand;
+use crate::events::{WorldState, link_state};
 use crate::schedule::{Advance, World};
 use bentpipe_apps::report::{App, Report};
 use bentpipe_net::socket::Program;
@@ -14,20 +15,20 @@ use std::convert::Infallible;
 
 /// Longest time let pass at once, so that a stop is noticed.
 const SLICE: Duration = Duration::from_secs(1);
-/// How often progress is told, by the wall clock; nothing else of a virtual run depends on it.
-const PROGRESS_EVERY: std::time::Duration = std::time::Duration::from_millis(250);
 
 /// A simulated network under way.
 pub struct VirtualWorld {
     pub network: SimulatedNetwork,
     pub samples: Samples,
-    progress_told: Option<std::time::Instant>,
+    pub pairs: Pairs,
+    /// End of the slice that a snapshot broke off.
+    slice: Option<Instant>,
 }
 
 impl VirtualWorld {
-    pub fn new(network: SimulatedNetwork) -> VirtualWorld {
+    pub fn new(network: SimulatedNetwork, pairs: Pairs) -> VirtualWorld {
         let samples = Samples::new(&network);
-        VirtualWorld { network, samples, progress_told: None }
+        VirtualWorld { network, samples, pairs, slice: None }
     }
 
     fn sample_if_due(&mut self) {
@@ -78,19 +79,29 @@ impl World for VirtualWorld {
         match command {}
     }
 
-    fn advance(&mut self, until: Instant) -> Advance {
+    fn advance(&mut self, until: Instant, snapshot: Instant) -> Advance {
         self.sample_if_due();
-        let slice = self.network.now() + SLICE;
-        let halt = self.network.run_until(until.min(self.samples.next()).min(slice));
+        let slice = self.slice.take().unwrap_or(self.network.now() + SLICE);
+        let end = until.min(self.samples.next()).min(slice);
+        let mut halt = self.network.run_until(end.min(snapshot));
+        if snapshot < end && halt != Halt::ProgramDone {
+            if halt == Halt::Idle && until == Instant::FAR {
+                // The case ends at the time at which it ends without snapshots.
+                halt = self.network.run_until(end);
+            } else {
+                self.slice = Some(slice);
+            }
+        }
         self.sample_if_due();
         if halt == Halt::Idle { Advance::Idle } else { Advance::Went }
     }
 
-    fn progress_due(&mut self) -> bool {
-        let due = self.progress_told.is_none_or(|told| told.elapsed() >= PROGRESS_EVERY);
-        if due {
-            self.progress_told = Some(std::time::Instant::now());
+    fn state(&mut self) -> WorldState {
+        let now = self.network.now();
+        WorldState {
+            links: self.network.links().iter().map(|link| link_state(link, now)).collect(),
+            notices: self.pairs.new_notices(&self.network),
+            punctuality: None,
         }
-        due
     }
 }

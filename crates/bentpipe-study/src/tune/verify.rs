@@ -139,7 +139,7 @@ impl Tuning {
         // Beside no file: a link's path counts from here.
         let scenario = Scenario::parse("tune", &text, &overrides)?;
         let options = LiveOptions { privilege: question.privilege, capture_directory: None };
-        let record = live::run(&scenario, &options, stop, &mut |_| {})?;
+        let record = live::run(&scenario, &options, stop, &mut ())?;
         if stop.load(Ordering::Relaxed) {
             return Err(VerifyError::Interrupted);
         }

@@ -99,13 +99,13 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
                 let options = LiveOptions { privilege, capture_directory: None };
                 let mut kept = scenario.clone();
                 kept.cases.iter_mut().flat_map(|case| case.tcp.values_mut()).for_each(|tcp| drop(keep_live(tcp)));
-                let mut record = live::run(&kept, &options, stop, &mut |_| {}).map_err(|error| error.to_string())?;
+                let mut record = live::run(&kept, &options, stop, &mut ()).map_err(|error| error.to_string())?;
                 // A run that was late is repeated, never used.
                 for _ in 1..LIVE_TRIES {
                     if record.interrupted || record.cases.iter().all(|case| case.validity.valid) {
                         break;
                     }
-                    record = live::run(&kept, &options, stop, &mut |_| {}).map_err(|error| error.to_string())?;
+                    record = live::run(&kept, &options, stop, &mut ()).map_err(|error| error.to_string())?;
                 }
                 Ok(record)
             }

@@ -56,7 +56,7 @@ pub fn run(arguments: &ParityArguments) -> anyhow::Result<ExitCode> {
         let mut live = |scenario: &Scenario| {
             let Some(privilege) = privilege else { return Err("not asked for".to_owned()) };
             let options = LiveOptions { privilege, capture_directory: None };
-            live::run(scenario, &options, &stop, &mut |_| {}).map_err(|error| error.to_string())
+            live::run(scenario, &options, &stop, &mut ()).map_err(|error| error.to_string())
         };
         let mut save = |file: &SampleFile| {
             let path = out.join(file_name(&file.name, &file.side));

@@ -6,11 +6,12 @@ use crate::files::write_whole;
 use crate::{stop, terminal};
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
-use bentpipe_lab::Progress;
+use bentpipe_lab::events::{CaseStarted, Event, Sink, Snapshot, WorkloadSnapshot};
 use bentpipe_lab::live::{self, LiveError, LiveOptions};
 use bentpipe_lab::report;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedError, SimulatedOptions};
+use bentpipe_net::time;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -45,17 +46,16 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let out = arguments.out.unwrap_or_else(|| default_folder(&arguments.scenario));
     std::fs::create_dir_all(&out).map_err(|error| BadInput(format!("cannot make {}: {error}", out.display())))?;
     let stop = stop::flag_on_signals()?;
-    let mut display = ProgressDisplay::new();
-    let mut show = |progress: &Progress| display.show(progress);
+    let mut display = ProgressDisplay::new(privilege.is_some());
     let capture_directory = arguments.pcap.then(|| out.clone());
     let record = match privilege {
         Some(privilege) => {
             let options = LiveOptions { privilege, capture_directory };
-            live::run(&scenario, &options, &stop, &mut show).map_err(live_problem)
+            live::run(&scenario, &options, &stop, &mut display).map_err(live_problem)
         }
         None => {
             let options = SimulatedOptions { capture_directory, skip_live: arguments.skip_live };
-            simulated::run_with_progress(&scenario, &options, &stop, &mut show).map_err(simulated_problem)
+            simulated::run_with_events(&scenario, &options, &stop, &mut display).map_err(simulated_problem)
         }
     };
     display.clear();
@@ -119,16 +119,23 @@ fn default_folder(scenario: &Path) -> PathBuf {
 /// A line on standard error that says where the run is; plain lines now and then when that is no terminal.
 struct ProgressDisplay {
     bar: Option<ProgressBar>,
-    last_line: Instant,
-    /// The case of that line; none was printed yet.
+    interval: time::Duration,
+    case: CaseStarted,
+    last_shown: Instant,
+    /// The number of the case of the last plain line; none was printed yet.
     last_case: Option<usize>,
 }
 
-/// Time between plain progress lines; once there was one, a new case is told at once.
+/// Time between plain progress lines; once there was one, a new case gets its line at once.
 const LINE_EVERY: Duration = Duration::from_secs(10);
+/// Time between changes of the bar.
+const SHOW_EVERY: Duration = Duration::from_millis(200);
+/// Model time between snapshots in a live and in a virtual run.
+const SNAPSHOT_LIVE: time::Duration = time::Duration::from_millis(250);
+const SNAPSHOT_VIRTUAL: time::Duration = time::Duration::from_secs(1);
 
 impl ProgressDisplay {
-    fn new() -> ProgressDisplay {
+    fn new(live: bool) -> ProgressDisplay {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new_spinner();
             // The template is a constant; a bad one would only change the looks.
@@ -138,29 +145,57 @@ impl ProgressDisplay {
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         });
-        ProgressDisplay { bar, last_line: Instant::now(), last_case: None }
+        let interval = if live { SNAPSHOT_LIVE } else { SNAPSHOT_VIRTUAL };
+        let case = CaseStarted::default();
+        ProgressDisplay { bar, interval, case, last_shown: Instant::now(), last_case: None }
     }
 
-    fn show(&mut self, progress: &Progress) {
-        let (case, cases) = progress.case;
-        let running = if progress.running.is_empty() { "starting".to_owned() } else { progress.running.join("; ") };
+    fn show(&mut self, snapshot: &Snapshot) {
+        let CaseStarted { number, cases, name, .. } = &self.case;
+        let running: Vec<String> = snapshot.workloads.iter().map(how_far).collect();
+        let running = if running.is_empty() { "starting".to_owned() } else { running.join("; ") };
         let waiting =
-            if progress.waiting > 0 { format!("; {} still to start", progress.waiting) } else { String::new() };
-        let text =
-            format!("case {case} of {cases} ({}), {:.0} s: {running}{waiting}", progress.case_name, progress.seconds);
+            if snapshot.waiting > 0 { format!("; {} still to start", snapshot.waiting) } else { String::new() };
+        let text = format!("case {number} of {cases} ({name}), {:.0} s: {running}{waiting}", snapshot.at);
         match &self.bar {
             Some(bar) => bar.set_message(text),
-            None if self.last_case.is_some_and(|last| last != case) || self.last_line.elapsed() >= LINE_EVERY => {
-                (self.last_line, self.last_case) = (Instant::now(), Some(case));
-                eprintln!("{text}");
-            }
-            None => {}
+            None => terminal::say(text),
         }
+        (self.last_shown, self.last_case) = (Instant::now(), Some(*number));
     }
 
     fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+impl Sink for ProgressDisplay {
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::CaseStarted(case) => self.case = case.clone(),
+            Event::Snapshot(snapshot) => self.show(snapshot),
+            _ => {}
+        }
+    }
+
+    fn interval(&self) -> Option<time::Duration> {
+        Some(self.interval)
+    }
+
+    fn wants_snapshot(&mut self) -> bool {
+        let new_case = self.last_case.is_some_and(|last| last != self.case.number);
+        let every = if self.bar.is_some() { SHOW_EVERY } else { LINE_EVERY };
+        new_case || self.last_shown.elapsed() >= every
+    }
+}
+
+/// A workload, with what it has received so far where that is known.
+fn how_far(snapshot: &WorkloadSnapshot) -> String {
+    let workload = &snapshot.run.workload;
+    match &snapshot.progress {
+        Some(progress) => format!("{workload}: {} {}", progress.value, progress.noun),
+        None => workload.to_string(),
     }
 }

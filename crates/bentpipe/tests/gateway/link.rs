@@ -73,13 +73,19 @@ impl EmulatedLink {
 impl EmulatedLink {
     /// It has no circuit, or that is up.
     pub fn is_up(&self) -> bool {
-        self.control.progress()[0].up
+        self.control.with(|pump| pump.links().all(|link| link.circuit().is_none_or(|c| c.is_up()))).unwrap()
     }
 
     /// Packets that it has delivered, both ways.
     pub fn packets(&self) -> u64 {
-        let progress = self.control.progress()[0];
-        progress.forward_packets + progress.return_packets
+        let delivered = |link: &Link| -> u64 {
+            link.directions()
+                .iter()
+                .flat_map(|d| d.receiver_counters())
+                .map(|receiver| receiver.delivered_packets)
+                .sum()
+        };
+        self.control.with(move |pump| pump.links().map(delivered).sum()).unwrap()
     }
 }
 
