@@ -1,7 +1,9 @@
-//! Means and their confidence intervals, and how many runs a wanted interval needs.
+//! Means, their spread and confidence intervals, and how many runs a wanted interval needs.
 //!
-//! The half-width is that of NTIA 98-354 §2.3.1: t(n−1, (1+c)/2) · √(s² ÷ n), with s² the sample variance and c the
+//! The half-width of a mean's interval is that of NTIA 98-354 §2.3.1: t(n−1, (1+c)/2) · √(s² ÷ n), with s² the sample variance and c the
 //! confidence (0.99 there).
+
+use serde::Serialize;
 
 /// What is known of one measurement from its samples.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -19,6 +21,42 @@ pub struct Estimate {
     /// Sample variance; 0 below two samples.
     pub variance: f64,
 }
+
+/// Mean and spread of samples.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// How many.
+    pub n: usize,
+    /// Their mean.
+    pub mean: f64,
+    /// Their standard deviation (n − 1); 0 for one sample.
+    pub deviation: f64,
+}
+
+impl Summary {
+    /// Of samples; `None` without any.
+    #[must_use]
+    pub fn of(samples: &[f64]) -> Option<Summary> {
+        let Estimate { n, mean, variance, .. } = estimate(samples, CONFIDENCE)?;
+        Some(Summary { n, mean, deviation: variance.sqrt() })
+    }
+
+    /// Standard deviation ÷ mean.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        if self.mean == 0.0 { 0.0 } else { self.deviation / self.mean.abs() }
+    }
+
+    /// Half the width of the mean's 95 % confidence interval ÷ the mean; `None` with fewer than two samples.
+    #[must_use]
+    pub fn precision(&self) -> Option<f64> {
+        let t = || t_quantile((self.n - 1) as f64, CONFIDENCE);
+        (self.n > 1).then(|| t() * self.spread() / (self.n as f64).sqrt())
+    }
+}
+
+/// Of a [`Summary`]'s interval.
+const CONFIDENCE: f64 = 0.95;
 
 /// Estimates a mean; none without samples. `confidence` is a share, such as 0.99.
 pub fn estimate(samples: &[f64], confidence: f64) -> Option<Estimate> {
@@ -48,7 +86,7 @@ pub fn proportion(samples: &[f64], confidence: f64) -> Option<Estimate> {
     }
     let (n, share) = (plain.n as f64, plain.mean);
     // The normal quantile: Student's t with very many degrees of freedom.
-    let z = t_quantile(1_000_000, confidence);
+    let z = t_quantile(1e6, confidence);
     let scale = 1.0 + z * z / n;
     let centre = (share + z * z / (2.0 * n)) / scale;
     let half = z / scale * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
@@ -61,7 +99,7 @@ pub fn half_width(variance: f64, n: usize, confidence: f64) -> f64 {
     if variance == 0.0 {
         return 0.0;
     }
-    t_quantile(n - 1, confidence) * (variance / n as f64).sqrt()
+    t_quantile((n - 1) as f64, confidence) * (variance / n as f64).sqrt()
 }
 
 /// The least number of samples, at least `from` and at most `most`, whose half-width would be `limit` or less if the
@@ -76,10 +114,21 @@ pub fn samples_needed(variance: f64, limit: f64, confidence: f64, from: usize, m
     low
 }
 
-/// The t for which |T| ≤ t has probability `confidence` at `freedom` degrees of freedom: the (1+c)/2 critical point.
-pub fn t_quantile(freedom: usize, confidence: f64) -> f64 {
+/// The t for which |T| ≤ t has probability `confidence` at `freedom` degrees of freedom: the (1+c)/2 critical point. Below one
+/// degree it is that of one; between two whole numbers it goes straight in 1 ÷ ν (to 0.01 % from five degrees on).
+pub fn t_quantile(freedom: f64, confidence: f64) -> f64 {
     // Beyond this the distribution is that of fewer degrees to five digits, and the series below is long.
-    let freedom = freedom.clamp(1, 100_000);
+    let freedom = freedom.clamp(1.0, 100_000.0);
+    let (below, above) = (freedom.floor(), freedom.ceil());
+    let t = t_of_whole(below as usize, confidence);
+    if below == above {
+        return t;
+    }
+    let share = (1.0 / below - 1.0 / freedom) / (1.0 / below - 1.0 / above);
+    t + (t_of_whole(above as usize, confidence) - t) * share
+}
+
+fn t_of_whole(freedom: usize, confidence: f64) -> f64 {
     let (mut low, mut high) = (0.0, std::f64::consts::FRAC_PI_2);
     for _ in 0..64 {
         let middle = (low + high) / 2.0;
@@ -144,12 +193,35 @@ mod tests {
     fn quantiles_are_those_of_the_table() {
         for (freedom, row) in TABLE {
             for (confidence, expected) in [0.90, 0.95, 0.99, 0.999].into_iter().zip(row) {
-                let t = t_quantile(*freedom, confidence);
+                let t = t_quantile(*freedom as f64, confidence);
                 assert!((t - expected).abs() < 0.000_6, "{freedom} {confidence}: {t}, not {expected}");
             }
         }
         // Closed form for one degree: tan(π c ÷ 2).
-        assert!((t_quantile(1, 0.99) - (std::f64::consts::FRAC_PI_2 * 0.99).tan()).abs() < 1e-9);
+        assert!((t_quantile(1.0, 0.99) - (std::f64::consts::FRAC_PI_2 * 0.99).tan()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn between_whole_degrees_quantiles_are_those_of_the_series() {
+        // Abramowitz and Stegun, 26.7.5.
+        let series = |v: f64| {
+            let z = 1.959_963_985_f64;
+            z + (z.powi(3) + z) / (4.0 * v)
+                + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * v.powi(2))
+                + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / (384.0 * v.powi(3))
+        };
+        for (freedom, within) in [(7.5, 5e-4), (19.3, 2e-5), (60.7, 1e-6), (1234.5, 1e-6)] {
+            let (t, expected) = (t_quantile(freedom, 0.95), series(freedom));
+            assert!((t / expected - 1.0).abs() < within, "{freedom}: {t}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn summaries() {
+        assert_eq!(Summary::of(&[]), None);
+        let summary = Summary::of(&[1.0, 2.0, 3.0]).unwrap();
+        assert_eq!((summary.n, summary.mean, summary.deviation), (3, 2.0, 1.0));
+        assert_eq!(Summary::of(&[5.0]).unwrap().precision(), None);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What is known of the user's terminal, and how far many runs are.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use bentpipe_lab::events::Sink;
+use bentpipe_study::runner::{Event, Progress};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -69,17 +71,16 @@ impl RunsDisplay {
         RunsDisplay { bar, last_line: Instant::now() }
     }
 
-    /// `done` of `total` runs, in words `text`.
-    pub fn show(&mut self, done: usize, total: usize, text: String) {
+    fn show(&mut self, progress: &Progress) {
         match &self.bar {
             Some(bar) => {
-                bar.set_length(total as u64);
-                bar.set_position(done as u64);
-                bar.set_message(text);
+                bar.set_length(progress.total as u64);
+                bar.set_position(progress.done as u64);
+                bar.set_message(words(progress));
             }
             None if self.last_line.elapsed() >= LINE_EVERY => {
                 self.last_line = Instant::now();
-                say(text);
+                say(words(progress));
             }
             None => {}
         }
@@ -91,4 +92,27 @@ impl RunsDisplay {
             bar.finish_and_clear();
         }
     }
+}
+
+impl Sink<Event> for RunsDisplay {
+    fn event(&mut self, event: &Event) {
+        if let Event::Progress(progress) = event {
+            self.show(progress);
+        }
+    }
+}
+
+/// How far the runs are, in words.
+fn words(progress: &Progress) -> String {
+    let Progress { done, total, open_ended, errors, seconds_left, .. } = progress;
+    let least = if *open_ended { "at least " } else { "" };
+    let mut text = format!("{done} of {least}{total} runs");
+    if let Some(left) = seconds_left {
+        let left = HumanDuration(Duration::from_secs(*left as u64));
+        text.push_str(&format!(", {least}{left} left"));
+    }
+    if *errors > 0 {
+        text.push_str(&format!(", {errors} could not be done"));
+    }
+    text
 }

@@ -3,8 +3,8 @@
 use super::grid::{plain, same_value};
 use super::judge::{Lookup, Row};
 use super::published::{ChartSpec, Check, Selection};
+use crate::statistics::estimate;
 use crate::sweep::grid::quantity;
-use crate::sweep::statistics::estimate;
 use bentpipe_lab::page::{Chart, Line};
 use bentpipe_lab::record::Unit;
 use bentpipe_lab::report::quantity as write;

@@ -1,16 +1,11 @@
-//! Runs the points of experiments, several at a time, and collects what was measured. The figures do not depend on how
-//! many threads there are: each run has its own seed, and its place is known before it starts.
+//! Runs the points of experiments and collects what was measured. The results do not depend on how many threads there are:
+//! each run has its own seed, and its place is known before it starts.
 
 use super::load::Experiment;
 use super::measure::{Measured, measure};
-use bentpipe_lab::record::Record;
+use crate::runner::{Progress, Ran, RunId, Runner, Runs, Subject};
 use bentpipe_lab::scenario::Scenario;
-use parking_lot::Mutex;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-/// Runs one scenario, live or in virtual time; the flag asks it to stop early.
-pub type Runner<'a> = dyn Fn(&Scenario, &AtomicBool) -> Result<Record, String> + Sync + 'a;
+use std::sync::atomic::Ordering;
 
 /// What came out of one experiment: for each of its points, its runs.
 #[derive(Clone, Debug, Default)]
@@ -28,88 +23,79 @@ pub struct PointRuns {
     pub certain: bool,
 }
 
-/// What a progress display may show.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Progress {
-    /// Runs done.
-    pub done: usize,
-    /// Runs in all.
-    pub total: usize,
-}
-
-/// How to run.
+/// A run of a point.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Threads.
-    pub jobs: usize,
-    /// One run of every point, whatever the scenario asks for: a live run takes as long as it takes.
-    pub once: bool,
-}
-
-struct Job {
+struct Key {
     experiment: usize,
     point: usize,
     run: u32,
 }
 
-/// Runs all points of all experiments. Ends early, with nothing, when asked to stop.
-pub fn run(
-    experiments: &[Experiment],
-    options: Options,
-    runner: &Runner<'_>,
-    stop: &AtomicBool,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> Option<Vec<Outcome>> {
+/// Runs all points of all experiments; with `once`, one run of each, whatever the scenarios ask for: a live run takes as long
+/// as it takes. Ends early, with nothing, when it is stopped.
+pub fn run(experiments: &[Experiment], once: bool, runner: &mut Runner<'_>) -> Option<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> = Vec::new();
-    let mut jobs = Vec::new();
+    let mut keys = Vec::new();
     for (number, experiment) in experiments.iter().enumerate() {
         let mut points = Vec::new();
         for (at, point) in experiment.points.iter().enumerate() {
             // The file was read before: a point that cannot be read any more fails as a run.
             let certain = point.scenario(&experiment.scenario, 0).is_ok_and(|one| Experiment::is_certain(&one));
-            let seeds = if certain || options.once { 1 } else { experiment.seeds() };
-            jobs.extend((0..seeds).map(|run| Job { experiment: number, point: at, run }));
+            let seeds = if certain || once { 1 } else { experiment.seeds() };
+            keys.extend((0..seeds).map(|run| Key { experiment: number, point: at, run }));
             points.push(PointRuns { runs: vec![Err("not run".to_owned()); seeds as usize], certain });
         }
         outcomes.push(Outcome { points });
     }
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let total = jobs.len();
-    let shared = Mutex::new(outcomes);
-    progress(Progress { done: 0, total });
-    std::thread::scope(|scope| {
-        for _ in 0..options.jobs.clamp(1, total.max(1)) {
-            scope.spawn(|| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if stop.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let result = run_one(&experiments[job.experiment], job, runner, stop);
-                    let mut outcomes = shared.lock();
-                    outcomes[job.experiment].points[job.point].runs[job.run as usize] = result;
-                    drop(outcomes);
-                    progress(Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
-                }
-            });
-        }
-    });
-    let outcomes = shared.into_inner();
-    (!stop.load(Ordering::Relaxed)).then_some(outcomes)
+    let mut all = All { total: keys.len(), keys: keys.into_iter(), outcomes, done: 0, errors: 0 };
+    runner.run(experiments, &mut all);
+    (!runner.stop.load(Ordering::Relaxed)).then_some(all.outcomes)
 }
 
-fn run_one(experiment: &Experiment, job: &Job, runner: &Runner<'_>, stop: &AtomicBool) -> Result<Measured, String> {
-    // A run that brings the simulator down is that run's error, not the end of all others.
-    let ran = catch_unwind(AssertUnwindSafe(|| {
-        let point = &experiment.points[job.point];
-        let scenario = point.scenario(&experiment.scenario, job.run).map_err(|problem| problem.to_string())?;
-        let record = runner(&scenario, stop)?;
-        let (Some(case), Some(ran)) = (scenario.cases.first(), record.cases.first()) else {
+struct All {
+    keys: std::vec::IntoIter<Key>,
+    outcomes: Vec<Outcome>,
+    total: usize,
+    done: usize,
+    errors: usize,
+}
+
+impl Runs for All {
+    type Key = Key;
+    type Output = Measured;
+    type Shared = [Experiment];
+
+    fn id(experiments: &[Experiment], key: Key) -> RunId {
+        let id = experiments[key.experiment].id.clone();
+        RunId::new(Subject::Experiment { id, point: key.point }, key.run + 1)
+    }
+
+    fn scenario(experiments: &[Experiment], key: Key) -> Result<Scenario, String> {
+        let experiment = &experiments[key.experiment];
+        experiment.points[key.point].scenario(&experiment.scenario, key.run).map_err(|problem| problem.to_string())
+    }
+
+    fn measure(_: &[Experiment], _: Key, scenario: &Scenario, ran: Ran) -> Result<Measured, String> {
+        let (Some(case), Some(ran)) = (scenario.cases.first(), ran.record.cases.first()) else {
             return Err("the run left no case".to_owned());
         };
         if !ran.validity.valid {
             return Err(format!("the run is invalid: {}", ran.validity.reasons.join("; ")));
         }
         Ok(measure(case, ran))
-    }));
-    ran.unwrap_or_else(|_| Err("the simulator panicked".to_owned()))
+    }
+
+    fn next(&mut self) -> Option<Key> {
+        self.keys.next()
+    }
+
+    fn done(&mut self, key: Key, result: Result<Measured, String>, _cancelled: bool) {
+        self.done += 1;
+        self.errors += usize::from(result.is_err());
+        self.outcomes[key.experiment].points[key.point].runs[key.run as usize] = result;
+    }
+
+    fn progress(&self, running: usize) -> Progress {
+        Progress { done: self.done, total: self.total, errors: self.errors, running, ..Progress::default() }
+    }
 }

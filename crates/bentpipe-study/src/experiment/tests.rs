@@ -5,7 +5,7 @@ use super::load::Experiment;
 use super::measure::{Measured, measure};
 use super::published::{Published, Trend};
 use super::table::{Table, markdown};
-use crate::sweep::statistics::{Estimate, estimate};
+use crate::statistics::{Estimate, estimate};
 use bentpipe_lab::record::Unit;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedOptions};

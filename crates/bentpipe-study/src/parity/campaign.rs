@@ -3,11 +3,15 @@
 use super::index::{Entry, Kind};
 use super::replicate::replicate;
 use super::samples::SampleFile;
-use super::statistics::{Summary, Twins, Verdict, judge_exact, judge_random, random_ratio};
+use super::verdict::{Twins, Verdict, judge_exact, judge_random, random_ratio};
+use crate::runner::{Event, Progress, Ran, RunId, Runner, Runs, Subject, World};
+use crate::statistics::Summary;
+use bentpipe_lab::events::Sink;
 use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is to be run.
@@ -21,16 +25,31 @@ pub struct CampaignOptions {
     pub max_rounds: u32,
 }
 
-/// What runs a scenario, and where the samples and words go.
-pub struct Runners<'a> {
-    /// Runs one against the kernel.
-    pub live: &'a mut dyn FnMut(&Scenario) -> Result<Record, String>,
-    /// Runs one in the simulator.
-    pub simulate: &'a dyn Fn(&Scenario) -> Result<Record, String>,
+/// Where scenarios run, and where samples and events go.
+pub struct Campaign<'a> {
+    /// Real kernels.
+    pub live: &'a dyn World,
+    /// The simulator.
+    pub simulator: &'a dyn World,
+    /// Simulations at a time.
+    pub workers: NonZeroUsize,
+    /// Ends the campaign early.
+    pub stop: &'a AtomicBool,
     /// Keeps samples.
     pub save: &'a mut dyn FnMut(&SampleFile) -> Result<(), String>,
-    /// Says what happens.
-    pub say: &'a mut dyn FnMut(&str),
+    /// Takes the events of the runs.
+    pub sink: &'a mut dyn Sink<Event>,
+}
+
+impl Campaign<'_> {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn simulate<R: Runs>(&mut self, shared: &R::Shared, runs: &mut R) {
+        let Campaign { simulator, workers, stop, .. } = *self;
+        Runner { world: simulator, workers, attempts: 1, stop, sink: self.sink }.run(shared, runs);
+    }
 }
 
 /// One line of the table.
@@ -91,39 +110,36 @@ pub fn compare(
     entry: &Entry,
     stored: Option<SampleFile>,
     options: CampaignOptions,
-    runners: &mut Runners<'_>,
-    stop: &AtomicBool,
+    campaign: &mut Campaign<'_>,
 ) -> Row {
     let mut problem = None;
     let mut simulated = SampleFile::empty(entry, "virtual");
     if options.simulate
-        && let Err(why) = gather_virtual(entry, &mut simulated, runners, stop)
+        && let Err(why) = gather_virtual(entry, &mut simulated, campaign)
     {
         problem = Some(format!("virtual: {why}"));
     }
     let mut live = stored.unwrap_or_else(|| SampleFile::empty(entry, "live"));
     let mut twins = SampleFile::empty(entry, "twin");
     loop {
-        if let (true, None, Err(why)) =
-            (options.simulate, &problem, gather_twins(entry, &live, &mut twins, runners, stop))
-        {
+        if let (true, None, Err(why)) = (options.simulate, &problem, gather_twins(entry, &live, &mut twins, campaign)) {
             problem = Some(format!("twins: {why}"));
         }
-        if !options.live || stop.load(Ordering::Relaxed) || problem.is_some() {
+        if !options.live || campaign.is_stopped() || problem.is_some() {
             break;
         }
         if !live_wanted(entry, &live, &simulated, &twins, options) {
             break;
         }
-        if let Err(why) = one_live_round(entry, &mut live, runners, stop) {
+        if let Err(why) = one_live_round(entry, &mut live, campaign) {
             problem = Some(format!("live: {why}"));
         }
-        if let Err(why) = (runners.save)(&live) {
+        if let Err(why) = (campaign.save)(&live) {
             problem = Some(why);
         }
     }
     // What came from another folder is kept with the rest.
-    if let (false, Err(why)) = (live.samples.is_empty(), (runners.save)(&live)) {
+    if let (false, Err(why)) = (live.samples.is_empty(), (campaign.save)(&live)) {
         problem = Some(why);
     }
     row(entry, &live, &simulated, &twins, problem)
@@ -151,25 +167,16 @@ fn live_wanted(
     }
 }
 
-fn gather_virtual(
-    entry: &Entry,
-    file: &mut SampleFile,
-    runners: &mut Runners<'_>,
-    stop: &AtomicBool,
-) -> Result<(), String> {
-    (runners.say)(&format!("{}: simulating", entry.name));
+/// Simulates until the mean is known well enough, judged after each run in the order of the seeds.
+fn gather_virtual(entry: &Entry, file: &mut SampleFile, campaign: &mut Campaign<'_>) -> Result<(), String> {
     let (least, most) = if entry.kind == Kind::Exact { (EXACT_SEEDS, EXACT_SEEDS) } else { RANDOM_SEEDS };
-    while file.samples.len() < most && !stop.load(Ordering::Relaxed) {
-        let seed = VIRTUAL_SEED + file.samples.len() as u64;
-        let scenario = replicate(&entry.file, &entry.text, 1, seed).map_err(|error| error.to_string())?;
-        let record = (runners.simulate)(&scenario)?;
-        file.add(entry, &record, 1)?;
+    let seeds = (0..most as u64).map(|number| Copies { seed: VIRTUAL_SEED + number, copies: 1 });
+    let is_enough = |file: &SampleFile| {
         let precise = || Summary::of(&file.values()).and_then(|s| s.precision()).is_some_and(|p| p < VIRTUAL_PRECISION);
-        if file.samples.len() >= least && precise() {
-            break;
-        }
-    }
-    (runners.save)(file)
+        file.samples.len() >= least && precise()
+    };
+    simulate(entry, seeds.collect(), file, &is_enough, campaign)?;
+    (campaign.save)(file)
 }
 
 /// Simulates the live runs that have no twin yet: the same seeds and copies, so the same errors on the same links.
@@ -177,8 +184,7 @@ fn gather_twins(
     entry: &Entry,
     live: &SampleFile,
     file: &mut SampleFile,
-    runners: &mut Runners<'_>,
-    stop: &AtomicBool,
+    campaign: &mut Campaign<'_>,
 ) -> Result<(), String> {
     if entry.kind == Kind::Exact {
         return Ok(());
@@ -192,14 +198,91 @@ fn gather_twins(
     if copies.is_empty() {
         return Ok(());
     }
-    for (seed, copies) in copies {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let scenario = replicate(&entry.file, &entry.text, copies, seed).map_err(|error| error.to_string())?;
-        file.add(entry, &(runners.simulate)(&scenario)?, copies)?;
+    let twins = copies.into_iter().map(|(seed, copies)| Copies { seed, copies });
+    simulate(entry, twins.collect(), file, &|_| false, campaign)?;
+    (campaign.save)(file)
+}
+
+/// Simulates these runs in order until there are enough samples.
+fn simulate(
+    entry: &Entry,
+    runs: Vec<Copies>,
+    file: &mut SampleFile,
+    is_enough: &dyn Fn(&SampleFile) -> bool,
+    campaign: &mut Campaign<'_>,
+) -> Result<(), String> {
+    let mut modelled =
+        Modelled { entry, runs, begun: 0, waiting: BTreeMap::new(), taken: 0, file, is_enough, ended: None };
+    campaign.simulate(entry, &mut modelled);
+    modelled.ended.unwrap_or(Ok(()))
+}
+
+/// A run of several copies of a scenario's network.
+#[derive(Clone, Copy, Debug)]
+struct Copies {
+    seed: u64,
+    copies: usize,
+}
+
+/// Simulations under way. Their samples are taken in order, whichever is over first.
+struct Modelled<'a> {
+    entry: &'a Entry,
+    runs: Vec<Copies>,
+    begun: usize,
+    /// Over, but one before is not.
+    waiting: BTreeMap<usize, Result<Record, String>>,
+    taken: usize,
+    file: &'a mut SampleFile,
+    is_enough: &'a dyn Fn(&SampleFile) -> bool,
+    /// There are enough samples, or a run failed.
+    ended: Option<Result<(), String>>,
+}
+
+impl Runs for Modelled<'_> {
+    type Key = (usize, Copies);
+    type Output = Record;
+    type Shared = Entry;
+
+    fn id(entry: &Entry, (number, run): Self::Key) -> RunId {
+        let subject = Subject::Modelled { scenario: entry.name.clone(), copies: run.copies };
+        RunId::new(subject, u32::try_from(number + 1).unwrap_or(u32::MAX))
     }
-    (runners.save)(file)
+
+    fn scenario(entry: &Entry, (_, run): Self::Key) -> Result<Scenario, String> {
+        replicate(&entry.file, &entry.text, run.copies, run.seed).map_err(|error| error.to_string())
+    }
+
+    fn measure(_: &Entry, _: Self::Key, _: &Scenario, ran: Ran) -> Result<Record, String> {
+        Ok(ran.record)
+    }
+
+    fn next(&mut self) -> Option<Self::Key> {
+        let next = *self.runs.get(self.begun).filter(|_| self.ended.is_none())?;
+        self.begun += 1;
+        Some((self.begun - 1, next))
+    }
+
+    fn done(&mut self, (number, _): Self::Key, result: Result<Record, String>, cancelled: bool) {
+        if cancelled {
+            return;
+        }
+        self.waiting.insert(number, result);
+        while self.ended.is_none()
+            && let Some(result) = self.waiting.remove(&self.taken)
+        {
+            let copies = self.runs[self.taken].copies;
+            self.taken += 1;
+            match result.and_then(|record| self.file.add(self.entry, &record, copies)) {
+                Ok(()) if (self.is_enough)(self.file) => self.ended = Some(Ok(())),
+                Ok(()) => {}
+                Err(why) => self.ended = Some(Err(why)),
+            }
+        }
+    }
+
+    fn progress(&self, running: usize) -> Progress {
+        Progress { done: self.taken, total: self.runs.len(), running, ..Progress::default() }
+    }
 }
 
 /// The live samples with their twins.
@@ -211,30 +294,23 @@ fn paired(live: &SampleFile, twins: &SampleFile) -> Option<Twins> {
 }
 
 /// Runs all copies once. A late run is repeated, never used.
-fn one_live_round(
-    entry: &Entry,
-    file: &mut SampleFile,
-    runners: &mut Runners<'_>,
-    stop: &AtomicBool,
-) -> Result<(), String> {
-    let seed = 1 + u64::from(file.rounds());
+fn one_live_round(entry: &Entry, file: &mut SampleFile, campaign: &mut Campaign<'_>) -> Result<(), String> {
+    let number = file.rounds() + 1;
+    let seed = u64::from(number);
     let scenario = replicate(&entry.file, &entry.text, entry.copies, seed).map_err(|error| error.to_string())?;
-    let mut reasons = String::new();
-    for _ in 0..LIVE_ATTEMPTS {
-        (runners.say)(&format!("{}: live run {seed}, {} copies", entry.name, entry.copies));
-        let record = (runners.live)(&scenario)?;
-        if record.interrupted || stop.load(Ordering::Relaxed) {
-            return Err("interrupted".to_owned());
-        }
-        let validity = record.cases.first().map(|case| case.validity.clone()).unwrap_or_default();
-        if validity.valid {
-            return file.add(entry, &record, entry.copies);
-        }
-        reasons = validity.reasons.join("; ");
-        (runners.say)(&format!("{}: not valid: {reasons}", entry.name));
-        file.discarded.push(format!("run {seed}: {reasons}"));
+    let Campaign { live, stop, .. } = *campaign;
+    let mut runner =
+        Runner { world: live, workers: NonZeroUsize::MIN, attempts: LIVE_ATTEMPTS, stop, sink: campaign.sink };
+    let subject = Subject::Measured { scenario: entry.name.clone(), copies: entry.copies };
+    let Ran { record, invalid } = runner.one(&RunId::new(subject, number), &scenario)?;
+    file.discarded.extend(invalid.iter().map(|reasons| format!("run {seed}: {}", reasons.join("; "))));
+    if record.interrupted || campaign.is_stopped() {
+        return Err("interrupted".to_owned());
     }
-    Err(format!("{LIVE_ATTEMPTS} runs were not valid, the last because {reasons}"))
+    match invalid.last().filter(|_| invalid.len() == LIVE_ATTEMPTS) {
+        Some(last) => Err(format!("{LIVE_ATTEMPTS} runs were not valid, the last because {}", last.join("; "))),
+        None => file.add(entry, &record, entry.copies),
+    }
 }
 
 fn row(entry: &Entry, live: &SampleFile, simulated: &SampleFile, twins: &SampleFile, problem: Option<String>) -> Row {
@@ -277,6 +353,7 @@ fn row(entry: &Entry, live: &SampleFile, simulated: &SampleFile, twins: &SampleF
 mod tests {
     use super::*;
     use bentpipe_lab::record::{Better, CaseRecord, Measurement, Status, Unit, WorkloadRecord};
+    use std::sync::atomic::AtomicUsize;
 
     const TEXT: &str = "title = 'x'\n[links.sat]\nkind = 'acts-t1'\nbetween = ['hub', 'pc']\n\
                         [[workloads]]\nname = 'w'\napp = 'bulk'\nclient = 'pc'\nserver = 'hub'\nbytes = '1 kB'\n";
@@ -318,24 +395,26 @@ mod tests {
         record
     }
 
-    fn outcome(entry: &Entry, options: CampaignOptions, live: f64, late: usize) -> (Row, usize) {
-        let mut runs = 0;
-        let row = compare(
+    fn compared(entry: &Entry, stored: Option<SampleFile>, options: CampaignOptions, live: &dyn World) -> Row {
+        let simulator = |scenario: &Scenario, _: &AtomicBool| Ok(record(scenario, 100.0, true));
+        let (stop, workers) = (AtomicBool::new(false), NonZeroUsize::new(3).unwrap());
+        let save = &mut |_: &SampleFile| Ok(());
+        compare(
             entry,
-            None,
+            stored,
             options,
-            &mut Runners {
-                live: &mut |scenario| {
-                    runs += 1;
-                    Ok(record(scenario, live, runs > late))
-                },
-                simulate: &|scenario| Ok(record(scenario, 100.0, true)),
-                save: &mut |_| Ok(()),
-                say: &mut |_| {},
-            },
-            &AtomicBool::new(false),
-        );
-        (row, runs)
+            &mut Campaign { live, simulator: &simulator, workers, stop: &stop, save, sink: &mut () },
+        )
+    }
+
+    fn outcome(entry: &Entry, options: CampaignOptions, live: f64, late: usize) -> (Row, usize) {
+        let runs = AtomicUsize::new(0);
+        let live = |scenario: &Scenario, _: &AtomicBool| {
+            let number = runs.fetch_add(1, Ordering::Relaxed) + 1;
+            Ok(record(scenario, live, number > late))
+        };
+        let row = compared(entry, None, options, &live);
+        (row, runs.into_inner())
     }
 
     #[test]
@@ -383,18 +462,8 @@ mod tests {
         stored.add(&entry, &record(&scenario, 100.0, true), 4).unwrap();
         let stored = SampleFile::parse(&stored.to_json()).unwrap();
         assert!(stored.fits(&entry));
-        let row = compare(
-            &entry,
-            Some(stored),
-            CampaignOptions { live: false, ..OPTIONS },
-            &mut Runners {
-                live: &mut |_| Err("must not run".to_owned()),
-                simulate: &|scenario| Ok(record(scenario, 100.0, true)),
-                save: &mut |_| Ok(()),
-                say: &mut |_| {},
-            },
-            &AtomicBool::new(false),
-        );
+        let live = |_: &Scenario, _: &AtomicBool| Err("must not run".to_owned());
+        let row = compared(&entry, Some(stored), CampaignOptions { live: false, ..OPTIONS }, &live);
         assert_eq!((row.verdict, row.problem), (Verdict::Agrees, None));
     }
 

@@ -2,11 +2,11 @@
 //!
 //! [`index`] lists the scenarios and what is compared of each; [`replicate`] lays several copies of a network side by
 //! side so that one live run gives several samples; [`samples`] are what was measured, and their file; [`campaign`]
-//! gathers them until [`statistics`] can decide; [`table`] prints the result.
+//! gathers them until [`verdict`] can decide; [`table`] prints the result.
 
 pub mod campaign;
 pub mod index;
 pub mod replicate;
 pub mod samples;
-pub mod statistics;
 pub mod table;
+pub mod verdict;

@@ -1,7 +1,8 @@
 //! The table of a campaign, for a terminal and for the docs.
 
 use super::campaign::Row;
-use super::statistics::{Summary, Verdict};
+use super::verdict::Verdict;
+use crate::statistics::Summary;
 
 /// How many scenarios ended how, informative ones not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

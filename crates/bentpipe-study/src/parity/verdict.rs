@@ -7,25 +7,17 @@
 //! Where the live runs have twins, virtual runs with the same seeds and so the same errors on the link, what the errors
 //! alone explain is taken out of the live mean: [`Twins`].
 
+use crate::statistics::{Summary, t_quantile};
 use serde::Serialize;
 
 /// Most that an exact comparison may differ.
 pub const EXACT_WITHIN: f64 = 0.03;
 /// The interval of a random comparison must lie within this.
 pub const RANDOM_WITHIN: f64 = 0.05;
+/// Of every interval.
+const CONFIDENCE: f64 = 0.95;
 /// Fewest samples of each side before an interval is believed.
 pub const SAMPLES_LEAST: usize = 8;
-
-/// Mean and spread of samples.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Summary {
-    /// How many.
-    pub n: usize,
-    /// Their mean.
-    pub mean: f64,
-    /// Their standard deviation (n − 1); 0 for one sample.
-    pub deviation: f64,
-}
 
 /// How a comparison ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -41,36 +33,9 @@ pub enum Verdict {
     Missing,
 }
 
-impl Summary {
-    /// Of samples; `None` without any.
-    #[must_use]
-    pub fn of(samples: &[f64]) -> Option<Summary> {
-        if samples.is_empty() {
-            return None;
-        }
-        let n = samples.len();
-        let mean = samples.iter().sum::<f64>() / n as f64;
-        let squares: f64 = samples.iter().map(|x| (x - mean).powi(2)).sum();
-        let deviation = if n > 1 { (squares / (n - 1) as f64).sqrt() } else { 0.0 };
-        Some(Summary { n, mean, deviation })
-    }
-
-    /// Standard deviation ÷ mean.
-    #[must_use]
-    pub fn spread(&self) -> f64 {
-        if self.mean == 0.0 { 0.0 } else { self.deviation / self.mean.abs() }
-    }
-
-    /// Half the width of the mean's 95 % confidence interval ÷ the mean; `None` with fewer than two samples.
-    #[must_use]
-    pub fn precision(&self) -> Option<f64> {
-        (self.n > 1).then(|| student_t_975((self.n - 1) as f64) * self.spread() / (self.n as f64).sqrt())
-    }
-
-    /// The variance of ln(mean).
-    fn log_variance(&self) -> f64 {
-        self.spread().powi(2) / self.n as f64
-    }
+/// The variance of ln(mean).
+fn log_variance(summary: &Summary) -> f64 {
+    summary.spread().powi(2) / summary.n as f64
 }
 
 /// The 95 % confidence interval of the ratio of two means.
@@ -79,13 +44,13 @@ pub fn ratio_interval(live: &Summary, virtual_: &Summary) -> Option<(f64, f64)> 
     if live.n < 2 || virtual_.n < 2 || live.mean <= 0.0 || virtual_.mean <= 0.0 {
         return None;
     }
-    let (a, b) = (live.log_variance(), virtual_.log_variance());
+    let (a, b) = (log_variance(live), log_variance(virtual_));
     let ratio = live.mean / virtual_.mean;
     if a + b == 0.0 {
         return Some((ratio, ratio));
     }
     let freedom = (a + b).powi(2) / (a * a / (live.n - 1) as f64 + b * b / (virtual_.n - 1) as f64);
-    let half = student_t_975(freedom) * (a + b).sqrt();
+    let half = t_quantile(freedom, CONFIDENCE) * (a + b).sqrt();
     Some((ratio * (-half).exp(), ratio * half.exp()))
 }
 
@@ -148,7 +113,7 @@ impl Twins {
         let own = (self.residual / adjusted).powi(2) * (1.0 / n + apart);
         let shared = (self.slope / adjusted - 1.0 / virtual_.mean) * virtual_.deviation;
         let variance = own + shared.powi(2) / virtual_.n as f64;
-        let half = student_t_975(n - 2.0) * variance.sqrt();
+        let half = t_quantile(n - 2.0, CONFIDENCE) * variance.sqrt();
         let ratio = adjusted / virtual_.mean;
         Some((ratio, (ratio * (-half).exp(), ratio * half.exp())))
     }
@@ -183,34 +148,9 @@ pub fn judge_random(live: &Summary, virtual_: &Summary, twins: Option<&Twins>) -
     }
 }
 
-/// The 97.5 % quantile of Student's t (Abramowitz and Stegun 26.7.5; 3 % low at 2 degrees of freedom, 0.1 % at 5).
-fn student_t_975(freedom: f64) -> f64 {
-    let z = 1.959_963_985_f64;
-    let v = freedom.max(1.0);
-    z + (z.powi(3) + z) / (4.0 * v)
-        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * v.powi(2))
-        + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / (384.0 * v.powi(3))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quantiles_are_those_of_the_tables() {
-        for (freedom, expected) in [(5.0, 2.5706), (10.0, 2.2281), (30.0, 2.0423), (1e6, 1.9600)] {
-            let found = student_t_975(freedom);
-            assert!((found / expected - 1.0).abs() < 0.002, "{freedom}: {found}, not {expected}");
-        }
-    }
-
-    #[test]
-    fn summaries() {
-        assert_eq!(Summary::of(&[]), None);
-        let summary = Summary::of(&[1.0, 2.0, 3.0]).unwrap();
-        assert_eq!((summary.n, summary.mean, summary.deviation), (3, 2.0, 1.0));
-        assert_eq!(Summary::of(&[5.0]).unwrap().precision(), None);
-    }
 
     #[test]
     fn exact_comparisons_allow_three_percent() {

@@ -1,19 +1,18 @@
 //! The same transfer in the simulator: one bulk transfer a connection, all started at once.
 
 use super::{Question, Simulated};
+use crate::{pool, transfer};
 use bentpipe_apps::Direction;
-use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::quantity;
-use bentpipe_apps::report::{App, Status};
+use bentpipe_apps::report::Status;
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
 use bentpipe_link::impairment::PacketLoss;
 use bentpipe_link::noise::RatioSchedule;
 use bentpipe_net::datagram::{Body, flag};
 use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::time::{Duration, Instant};
-use bentpipe_net::topology::LinkSpec;
 use bentpipe_net::units::BitErrorRatio;
-use bentpipe_sim::network::{Halt, Network, NetworkError, Observer, ProgramId, Setup};
+use bentpipe_sim::network::{NetworkError, Observer, ProgramId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,14 +23,6 @@ const RUNS: u64 = 25;
 const SEGMENTS_MAX: u64 = 4_000_000;
 /// No run is followed longer; TCP gives up a connection on which nothing moves long before.
 const TIME_MAX: Duration = Duration::from_secs(30 * 86_400);
-/// Time between looks at whether everything is done.
-const SLICE: Duration = Duration::from_secs(60);
-/// Samples over time are not wanted.
-const SAMPLE_EVERY: Duration = TIME_MAX;
-const HUB: &str = "hub";
-const TERMINAL: &str = "terminal";
-const PORT: u16 = 5001;
-
 /// What the simulator measures; or, for a note, why it does not, or what is to be said of it.
 pub fn simulate(question: &Question<'_>, segment_bytes: u64) -> (Option<Simulated>, Option<String>) {
     let link = link(question);
@@ -48,8 +39,8 @@ pub fn simulate(question: &Question<'_>, segment_bytes: u64) -> (Option<Simulate
     };
     let mut times = Vec::new();
     let mut failures: Vec<String> = Vec::new();
-    for seed in 1..=runs {
-        match run(question, &link, seed) {
+    for result in pool::map(pool::cores(), 1..=runs, |seed| run(question, &link, seed)) {
+        match result {
             Ok(Ok(time)) => times.push(time),
             Ok(Err(failure)) => failures.push(failure),
             Err(NetworkError::Tcp { key, message, .. }) => {
@@ -98,36 +89,21 @@ pub fn leaves_to_chance(link: &LinkConfig) -> bool {
 
 /// One run: how many seconds it took from the first SYN on, or why it did not finish.
 fn run(question: &Question<'_>, link: &LinkConfig, seed: u64) -> Result<Result<f64, String>, NetworkError> {
-    let spec = LinkSpec {
-        name: "link".to_owned(),
-        sites: vec![HUB.to_owned(), TERMINAL.to_owned()],
-        carries_ethernet: link.carries_ethernet,
-        mtu: link.mtu,
-    };
-    let tcp = [HUB, TERMINAL].map(|site| (site.to_owned(), question.tcp.clone()));
-    let setup = Setup { links: vec![(spec, link.clone())], roles: BTreeMap::new(), tcp: BTreeMap::from(tcp), seed };
-    let mut network: Network<Box<dyn App>> = Network::new(&setup)?;
-    let sites = (network.plan().site(HUB), network.plan().site(TERMINAL));
-    let (Some(hub), Some(terminal)) = sites else { return Ok(Err("the link has no sites".to_owned())) };
-    let Some(address) = network.plan().address(hub) else { return Ok(Err("the hub has no address".to_owned())) };
+    let tcp = [question.tcp.clone(), question.tcp.clone()];
+    let mut network = transfer::hosts(link, tcp, seed)?;
+    let address = transfer::address(&network, transfer::HUB);
     let seen = Arc::new(Mutex::new(Seen::default()));
-    network.observe(Box::new(Watch { terminal, seen: Arc::clone(&seen) }));
-    let clients: Vec<(ProgramId, u16, u64)> = shares(question)
+    network.observe(Box::new(Watch { terminal: transfer::TERMINAL, seen: Arc::clone(&seen) }));
+    let clients: Vec<(ProgramId, u16, u64)> = transfer::shares(question.bytes.bytes, question.connections)
         .map(|(port, bytes)| {
-            let amount = Amount::Bytes(bytes);
-            let spec =
-                BulkSpec { direction: question.direction, amount, port, sample_every: SAMPLE_EVERY, timeout: None };
-            network.start(hub, spec.server(seed));
-            (network.start(terminal, spec.client(address.into(), seed)), port, bytes)
+            let spec = transfer::bulk(question.direction, port, bytes);
+            network.start(transfer::HUB, spec.server(seed));
+            (network.start(transfer::TERMINAL, spec.client(address.into(), seed)), port, bytes)
         })
         .collect();
-    let end = Instant::ZERO + TIME_MAX;
-    while clients.iter().any(|(id, ..)| network.program(*id).is_some_and(|program| !program.is_done())) {
-        let until = (network.now() + SLICE).min(end);
-        if network.run_until(until) == Halt::Idle || network.now() >= end {
-            break;
-        }
-    }
+    transfer::run(&mut network, TIME_MAX, |network| {
+        clients.iter().any(|(id, ..)| network.program(*id).is_some_and(|program| !program.is_done()))
+    });
     let seen = seen.lock();
     let mut last = 0.0_f64;
     for (id, port, bytes) in clients {
@@ -145,14 +121,6 @@ fn run(question: &Question<'_>, link: &LinkConfig, seed: u64) -> Result<Result<f
         last = last.max(ended.unwrap_or_default());
     }
     Ok(Ok(last - seen.start.unwrap_or(Instant::ZERO).as_secs_f64()))
-}
-
-/// Each connection's port and share of the bytes; connections that would get nothing are left out.
-fn shares(question: &Question<'_>) -> impl Iterator<Item = (u16, u64)> {
-    let (bytes, connections) = (question.bytes.bytes, u64::from(question.connections));
-    (0..connections)
-        .map(move |number| (PORT + number as u16, bytes / connections + u64::from(number < bytes % connections)))
-        .filter(|(_, bytes)| *bytes > 0)
 }
 
 /// What passed the terminal's port.

@@ -1,4 +1,4 @@
-//! Runs what a plan asks for that a folder does not hold yet, on every core.
+//! Runs what a plan asks for that a folder does not hold yet.
 //!
 //! The results do not depend on how many threads ran them, nor in which order: how many seeds a point gets is decided
 //! from whole batches of its first seeds alone.
@@ -8,26 +8,18 @@ use super::grid::Quantity;
 use super::journal::{Asked, Folder, RunLine};
 use super::plan::{HalfWidth, Limit, Plan, SEEDS_STEP};
 use super::results::Results;
-use super::statistics::{estimate, samples_needed};
-use bentpipe_lab::record::Record;
+use crate::runner::{Progress, Ran, RunId, Runner, Runs, Subject};
+use crate::statistics::{estimate, samples_needed};
 use bentpipe_lab::scenario::Scenario;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// Runs one scenario in virtual time; the flag asks it to stop early.
-pub type Runner<'a> = dyn Fn(&Scenario, &AtomicBool) -> Result<Record, String> + Sync + 'a;
 
 /// How to run.
 #[derive(Clone, Debug)]
 pub struct SweepOptions {
     /// Where the results go.
     pub out: PathBuf,
-    /// Threads.
-    pub jobs: usize,
     /// Only this part of the runs.
     pub shard: Option<Shard>,
     /// Folders of the same sweep whose runs are taken over first.
@@ -41,23 +33,6 @@ pub struct Shard {
     pub part: u32,
     /// Of how many.
     pub parts: u32,
-}
-
-/// What a progress display may show.
-#[derive(Clone, Debug, Default)]
-pub struct SweepProgress {
-    /// Runs done, those of earlier sessions included.
-    pub done: usize,
-    /// Runs in all; with a stopping rule, as far as is known.
-    pub total: usize,
-    /// More runs may be needed than `total`.
-    pub open_ended: bool,
-    /// Runs that could not be done.
-    pub errors: usize,
-    /// Threads at work.
-    pub running: usize,
-    /// Time that is left, once there is something to tell it from.
-    pub left: Option<Duration>,
 }
 
 /// How a sweep ended.
@@ -77,8 +52,6 @@ pub struct Outcome {
     pub first_error: Option<String>,
 }
 
-/// How often the threads look whether they should stop, and progress is told.
-const TICK: Duration = Duration::from_millis(100);
 /// How often the journal is brought to the disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// When the first so many runs all end in an error, the sweep ends too.
@@ -107,14 +80,8 @@ impl Shard {
     }
 }
 
-/// Runs the sweep, or what is left of it. `stop` ends it early; what was measured by then is in the folder.
-pub fn run(
-    plan: &Plan,
-    options: &SweepOptions,
-    runner: &Runner<'_>,
-    stop: &AtomicBool,
-    progress: &mut dyn FnMut(&SweepProgress),
-) -> Result<Outcome, SweepError> {
+/// Runs the sweep, or what is left of it. When it is stopped, what was measured by then is in the folder.
+pub fn run(plan: &Plan, options: &SweepOptions, runner: &mut Runner<'_>) -> Result<Outcome, SweepError> {
     let asked = Asked::of(plan);
     let others: Result<Vec<Vec<RunLine>>, _> =
         options.merge.iter().map(|path| Folder::read_other(path, &asked)).collect();
@@ -132,18 +99,17 @@ pub fn run(
             results.insert(line);
         }
     }
-    let syncer = folder.syncer()?;
     let mut state = State {
         plan,
         shard: options.shard,
         folder,
+        next_sync: Instant::now() + SYNC_EVERY,
+        started: Instant::now(),
         results,
         targets: vec![0; plan.points.len()],
         finished: vec![false; plan.points.len()],
         queue: BTreeSet::new(),
         waiting: vec![0; plan.points.len()],
-        running: 0,
-        workers: 0,
         done_here: 0,
         errors: 0,
         first_error: None,
@@ -152,44 +118,11 @@ pub fn run(
     for point in 0..plan.points.len() {
         state.advance(point);
     }
-    let jobs = options.jobs.clamp(1, 4096).min(state.wanted().max(1));
-    state.workers = jobs;
-    let shared = Shared { state: Mutex::new(state), changed: Condvar::new(), cancel: AtomicBool::new(false) };
-    let started = Instant::now();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                shared.work(plan, runner);
-                shared.lock().workers -= 1;
-                shared.changed.notify_all();
-            });
-        }
-        let mut synced = Instant::now();
-        let mut state = shared.lock();
-        while state.workers > 0 {
-            shared.changed.wait_for(&mut state, TICK);
-            if stop.load(Ordering::Relaxed) || state.failure.is_some() {
-                shared.cancel.store(true, Ordering::Relaxed);
-            }
-            let now = state.progress(started.elapsed());
-            drop(state);
-            progress(&now);
-            let mut failure = None;
-            if synced.elapsed() >= SYNC_EVERY {
-                failure = syncer.sync().err();
-                synced = Instant::now();
-            }
-            state = shared.lock();
-            state.failure = state.failure.take().or(failure);
-        }
-    });
-    let mut state = shared.state.into_inner();
-    // Threads may have been done before the first look.
-    progress(&state.progress(started.elapsed()));
+    runner.run(plan, &mut state);
     if let Some(failure) = state.failure.take() {
         return Err(failure);
     }
-    syncer.sync()?;
+    state.folder.sync()?;
     let (done, total) = (state.done(), state.wanted());
     Ok(Outcome {
         complete: done == total && state.finished.iter().all(|finished| *finished),
@@ -201,17 +134,13 @@ pub fn run(
     })
 }
 
-struct Shared<'a> {
-    state: Mutex<State<'a>>,
-    changed: Condvar,
-    /// Asks running simulations to stop.
-    cancel: AtomicBool,
-}
-
 struct State<'a> {
     plan: &'a Plan,
     shard: Option<Shard>,
     folder: Folder,
+    /// When the journal is brought to the disk next.
+    next_sync: Instant,
+    started: Instant,
     results: Results,
     /// For each point, how many runs it gets as far as is known.
     targets: Vec<u32>,
@@ -221,64 +150,69 @@ struct State<'a> {
     queue: BTreeSet<(u32, u32)>,
     /// For each point, the runs of its target that are queued or running.
     waiting: Vec<u32>,
-    running: usize,
-    workers: usize,
     done_here: usize,
     errors: usize,
     first_error: Option<String>,
     failure: Option<SweepError>,
 }
 
-impl<'a> Shared<'a> {
-    fn lock(&self) -> MutexGuard<'_, State<'a>> {
-        // The simulator's panics are caught outside of the lock.
-        self.state.lock()
+impl Runs for State<'_> {
+    /// (run, point).
+    type Key = (u32, u32);
+    type Output = RunLine;
+    type Shared = Plan;
+
+    fn id(_plan: &Plan, (run, point): (u32, u32)) -> RunId {
+        RunId::new(Subject::Point { point }, run + 1)
     }
 
-    fn work(&self, plan: &Plan, runner: &Runner<'_>) {
-        while let Some((point, run)) = self.next() {
-            let seed = plan.run_seed(run);
-            // A run that brings the simulator down is that run's error, not the end of all others.
-            let record = catch_unwind(AssertUnwindSafe(|| {
-                let scenario = plan.scenario(point as usize, run).map_err(|error| error.to_string())?;
-                runner(&scenario, &self.cancel)
-            }))
-            .unwrap_or_else(|panic| Err(format!("the simulator panicked: {}", panic_text(panic.as_ref()))));
-            let cancelled = self.cancel.load(Ordering::Relaxed);
-            let line = match record {
-                Ok(record) if record.complete && !record.interrupted => Some(RunLine::of(point, run, seed, &record)),
-                // Cut short by us: the run is done again next time.
-                _ if cancelled => None,
-                Ok(_) => Some(RunLine::failed(point, run, seed, "the run did not come to its end".to_owned())),
-                Err(error) => Some(RunLine::failed(point, run, seed, error)),
-            };
-            let mut state = self.lock();
-            state.running -= 1;
-            if let Some(line) = line {
-                state.finish(&line);
-            }
-            drop(state);
-            self.changed.notify_all();
+    fn scenario(plan: &Plan, (run, point): (u32, u32)) -> Result<Scenario, String> {
+        plan.scenario(point as usize, run).map_err(|error| error.to_string())
+    }
+
+    fn measure(plan: &Plan, (run, point): (u32, u32), _: &Scenario, ran: Ran) -> Result<RunLine, String> {
+        if !ran.record.complete || ran.record.interrupted {
+            return Err("the run did not come to its end".to_owned());
+        }
+        Ok(RunLine::of(point, run, plan.run_seed(run), &ran.record))
+    }
+
+    fn next(&mut self) -> Option<(u32, u32)> {
+        self.queue.pop_first()
+    }
+
+    fn done(&mut self, (run, point): (u32, u32), result: Result<RunLine, String>, cancelled: bool) {
+        match result {
+            Ok(line) => self.finish(&line),
+            // Cut short by us: the run is done again next time.
+            Err(_) if cancelled => {}
+            Err(error) => self.finish(&RunLine::failed(point, run, self.plan.run_seed(run), error)),
         }
     }
 
-    /// The next run; none when there will be no more.
-    fn next(&self) -> Option<(u32, u32)> {
-        let mut state = self.lock();
-        loop {
-            if self.cancel.load(Ordering::Relaxed) || state.failure.is_some() {
-                return None;
-            }
-            if let Some((run, point)) = state.queue.pop_first() {
-                state.running += 1;
-                return Some((point, run));
-            }
-            if state.running == 0 {
-                return None;
-            }
-            // What still runs may need more runs.
-            self.changed.wait_for(&mut state, TICK);
+    fn progress(&self, running: usize) -> Progress {
+        let (done, total) = (self.done(), self.wanted());
+        let share = (self.done_here > 0).then(|| (total - done) as f64 / self.done_here as f64);
+        Progress {
+            done,
+            total,
+            open_ended: !self.plan.limits.is_empty() && self.finished.iter().any(|finished| !finished),
+            errors: self.errors,
+            running,
+            seconds_left: share.map(|share| self.started.elapsed().as_secs_f64() * share),
         }
+    }
+
+    fn tick(&mut self) -> bool {
+        let now = Instant::now();
+        if now >= self.next_sync {
+            if let Err(error) = self.folder.sync() {
+                self.failure.get_or_insert(error);
+            }
+            // A twentieth of the time at most goes into waiting for the disk.
+            self.next_sync = Instant::now() + SYNC_EVERY.max(now.elapsed() * 20);
+        }
+        self.failure.is_none()
     }
 }
 
@@ -369,19 +303,6 @@ impl State<'_> {
     fn done(&self) -> usize {
         self.wanted() - self.waiting.iter().map(|waiting| *waiting as usize).sum::<usize>()
     }
-
-    fn progress(&self, elapsed: Duration) -> SweepProgress {
-        let (done, total) = (self.done(), self.wanted());
-        let left = (self.done_here > 0).then(|| elapsed.mul_f64((total - done) as f64 / self.done_here as f64));
-        SweepProgress {
-            done,
-            total,
-            open_ended: !self.plan.limits.is_empty() && self.finished.iter().any(|finished| !finished),
-            errors: self.errors,
-            running: self.running,
-            left,
-        }
-    }
 }
 
 /// How many runs would bring the half-width below the limit, if there are as many samples for each run as until now.
@@ -401,9 +322,4 @@ fn runs_needed(limit: &Limit, samples: &[f64], confidence: f64, count: u32, most
         // One sample says nothing of the variance.
         None => (count + 1).min(most.max(count)),
     }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

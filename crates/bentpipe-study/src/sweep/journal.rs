@@ -260,26 +260,11 @@ impl Folder {
         }
     }
 
-    /// A handle through which the journal can be brought to the disk while others append.
-    pub fn syncer(&self) -> Result<Syncer, SweepError> {
-        let file = self.journal.try_clone();
-        let file = file.map_err(|error| SweepError::folder(format!("cannot use {}", self.path.display()), error))?;
-        Ok(Syncer { file, path: self.path.join(JOURNAL) })
-    }
-}
-
-/// Brings the journal to the disk.
-#[derive(Debug)]
-pub struct Syncer {
-    file: File,
-    path: PathBuf,
-}
-
-impl Syncer {
     /// Returns when everything appended so far would survive a power failure.
     pub fn sync(&self) -> Result<(), SweepError> {
-        let synced = self.file.sync_data();
-        synced.map_err(|error| SweepError::folder(format!("cannot write {}", self.path.display()), error))
+        let synced = self.journal.sync_data();
+        let what = || format!("cannot write {}", self.path.join(JOURNAL).display());
+        synced.map_err(|error| SweepError::folder(what(), error))
     }
 }
 

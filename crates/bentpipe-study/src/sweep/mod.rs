@@ -9,7 +9,6 @@ pub mod journal;
 pub mod parquet;
 pub mod plan;
 pub mod results;
-pub mod statistics;
 pub mod summary;
 mod table;
 

@@ -4,7 +4,7 @@ use super::engine::Outcome;
 use super::grid::Quantity;
 use super::plan::Plan;
 use super::results::{NameId, WorkloadKey};
-use super::statistics::{Estimate, estimate};
+use crate::statistics::{Estimate, estimate};
 use bentpipe_lab::record::{self, Status, Unit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,13 +1,16 @@
-use super::engine::{Outcome, Shard, SweepOptions, SweepProgress, run};
+use super::engine::{self, Outcome, Shard, SweepOptions};
 use super::journal::{Asked, Folder};
 use super::plan::{Plan, Request, SeedRule};
 use super::summary::{Summary, summarise};
 use super::*;
+use crate::runner::{Event, Progress, Runner, World};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::Field;
+use bentpipe_lab::events::Sink;
 use bentpipe_lab::record::{Better, CaseRecord, Measurement, Record, Status, Unit, WorkloadRecord};
 use bentpipe_lab::scenario::Scenario;
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -75,11 +78,40 @@ fn fake(scenario: &Scenario, _: &AtomicBool) -> Result<Record, String> {
 }
 
 fn options(out: &Path) -> SweepOptions {
-    SweepOptions { out: out.to_owned(), jobs: 3, shard: None, merge: Vec::new() }
+    SweepOptions { out: out.to_owned(), shard: None, merge: Vec::new() }
+}
+
+/// Keeps the last progress.
+#[derive(Default)]
+struct Last(Progress);
+
+impl Sink<Event> for Last {
+    fn event(&mut self, event: &Event) {
+        if let Event::Progress(progress) = event {
+            self.0 = progress.clone();
+        }
+    }
+}
+
+fn run_on(
+    workers: usize,
+    plan: &Plan,
+    options: &SweepOptions,
+    world: &dyn World,
+    stop: &AtomicBool,
+) -> Result<(Outcome, Progress), SweepError> {
+    let mut last = Last::default();
+    let workers = NonZeroUsize::new(workers).unwrap();
+    let outcome = engine::run(plan, options, &mut Runner { world, workers, attempts: 1, stop, sink: &mut last })?;
+    Ok((outcome, last.0))
+}
+
+fn run(plan: &Plan, options: &SweepOptions, world: &dyn World) -> Result<Outcome, SweepError> {
+    run_on(3, plan, options, world, &AtomicBool::new(false)).map(|(outcome, _)| outcome)
 }
 
 fn sweep(plan: &Plan, options: &SweepOptions) -> Outcome {
-    run(plan, options, &fake, &AtomicBool::new(false), &mut |_| {}).unwrap()
+    run(plan, options, &fake).unwrap()
 }
 
 /// What the results come to, as bytes.
@@ -118,9 +150,9 @@ fn results_do_not_depend_on_the_number_of_threads() {
     for seeds in [SeedRule::Count(6), until] {
         let plan = planned(Request { seeds, ..request(&[NOISE, WINDOW]) });
         let all: Vec<_> = [1, 2, 7]
-            .map(|jobs| {
-                let out = scratch.at(&format!("{jobs}-{}", plan.limits.len()));
-                let outcome = sweep(&plan, &SweepOptions { jobs, ..options(&out) });
+            .map(|workers| {
+                let out = scratch.at(&format!("{workers}-{}", plan.limits.len()));
+                let outcome = run_on(workers, &plan, &options(&out), &fake, &AtomicBool::new(false)).unwrap().0;
                 assert!(outcome.complete);
                 written(&plan, &outcome, &out)
             })
@@ -148,21 +180,19 @@ fn a_stopped_sweep_continues_where_it_was() {
         }
         fake(scenario, cancel)
     };
-    let outcome = run(&plan, &SweepOptions { jobs: 1, ..options(&out) }, &counting, &stop, &mut |_| {}).unwrap();
+    let outcome = run_on(1, &plan, &options(&out), &counting, &stop).unwrap().0;
     assert_eq!((outcome.complete, outcome.done), (false, (9, 24)));
     // Killed in the middle of a line: that run counts as not done.
     let journal = out.join("journal.jsonl");
     let text = std::fs::read(&journal).unwrap();
     std::fs::write(&journal, &text[..text.len() - 20]).unwrap();
     runs.store(100, Ordering::Relaxed);
-    let stop = AtomicBool::new(false);
-    let mut last = SweepProgress::default();
-    let outcome = run(&plan, &options(&out), &counting, &stop, &mut |progress| last = progress.clone()).unwrap();
+    let (outcome, last) = run_on(3, &plan, &options(&out), &counting, &AtomicBool::new(false)).unwrap();
     assert_eq!((outcome.complete, runs.load(Ordering::Relaxed) - 100), (true, 24 - 8));
     assert_eq!(written(&plan, &outcome, &out), whole);
     assert_eq!((last.done, last.total), (24, 24));
     // Nothing is left to do.
-    run(&plan, &options(&out), &counting, &stop, &mut |_| {}).unwrap();
+    run(&plan, &options(&out), &counting).unwrap();
     assert_eq!(runs.load(Ordering::Relaxed), 100 + 16);
 }
 
@@ -181,7 +211,7 @@ fn a_folder_belongs_to_one_sweep() {
         (Request { text: format!("{SCENARIO}# changed\n"), ..base.clone() }, "x.toml has changed"),
     ] {
         let plan = planned(other);
-        let error = run(&plan, &options(&scratch.0), &fake, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+        let error = run(&plan, &options(&scratch.0), &fake).unwrap_err();
         assert!(error.is_bad_input() && error.to_string().contains(part), "{error}");
     }
     let mut asked = Asked::of(&plan);
@@ -189,14 +219,14 @@ fn a_folder_belongs_to_one_sweep() {
     assert!(Folder::open(&scratch.0, &asked).unwrap_err().to_string().contains("version"));
     assert_eq!(std::fs::read(scratch.at("journal.jsonl")).unwrap(), before);
     let held = Folder::open(&scratch.0, &Asked::of(&plan)).unwrap();
-    let error = run(&plan, &options(&scratch.0), &fake, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    let error = run(&plan, &options(&scratch.0), &fake).unwrap_err();
     assert!(matches!(error, SweepError::Busy(_)), "{error}");
     drop(held);
     std::fs::write(scratch.at("journal.jsonl"), "{}\n").unwrap();
-    let error = run(&plan, &options(&scratch.0), &fake, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    let error = run(&plan, &options(&scratch.0), &fake).unwrap_err();
     assert!(error.to_string().contains("journal.jsonl:1: is damaged"), "{error}");
     std::fs::remove_file(scratch.at("sweep.json")).unwrap();
-    let error = run(&plan, &options(&scratch.0), &fake, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    let error = run(&plan, &options(&scratch.0), &fake).unwrap_err();
     assert!(error.is_bad_input() && error.to_string().contains("sweep.json"), "{error}");
 }
 
@@ -251,7 +281,7 @@ fn shards_make_up_the_whole() {
         let out = scratch.at(&format!("merged{i}"));
         let none = |_: &Scenario, _: &AtomicBool| Err("every run is there already".to_owned());
         let merged = SweepOptions { merge, ..options(&out) };
-        let outcome = run(&plan, &merged, &none, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        let outcome = run(&plan, &merged, &none).unwrap();
         assert!(outcome.complete && outcome.errors == 0);
         assert_eq!(written(&plan, &outcome, &out), expected);
     }
@@ -270,7 +300,7 @@ fn a_run_that_breaks_is_told_and_tried_again() {
         (true, 9) => Ok(Record::default()),
         _ => fake(scenario, cancel),
     };
-    let outcome = run(&plan, &options(&scratch.0), &breaking, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    let outcome = run(&plan, &options(&scratch.0), &breaking).unwrap();
     assert_eq!((outcome.complete, outcome.errors), (true, 2));
     let text = summarise(&plan, &outcome).to_csv();
     // Of the seeds 7 to 10 two broke, and of the others 10 failed.
@@ -288,7 +318,7 @@ fn a_run_that_breaks_is_told_and_tried_again() {
     assert_eq!((outcome.complete, outcome.errors), (true, 0));
     let broken = |_: &Scenario, _: &AtomicBool| Err("nothing works".to_owned());
     let plan = planned(Request { seeds: SeedRule::Count(30), ..request(&[]) });
-    let error = run(&plan, &options(&scratch.at("b")), &broken, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    let error = run(&plan, &options(&scratch.at("b")), &broken).unwrap_err();
     assert!(error.to_string().contains("all failed") && error.to_string().contains("nothing works"), "{error}");
 }
 

@@ -2,19 +2,18 @@
 
 use super::hosts::{Hosts, Side};
 use super::idle;
+use crate::{pool, transfer};
 use bentpipe_apps::Direction;
-use bentpipe_apps::bulk::{Amount, BulkSpec};
+use bentpipe_apps::bulk::BulkSpec;
 use bentpipe_apps::ping::PingSpec;
 use bentpipe_apps::quantity;
-use bentpipe_apps::report::{App, Report, Status};
+use bentpipe_apps::report::{Report, Status};
 use bentpipe_link::config::LinkConfig;
 use bentpipe_net::stack::TcpConfig;
-use bentpipe_net::time::{Duration, Instant};
-use bentpipe_net::topology::LinkSpec;
+use bentpipe_net::time::Duration;
 use bentpipe_net::units::DataSize;
-use bentpipe_sim::network::{Halt, Network, NetworkError, ProgramId, Setup};
+use bentpipe_sim::network::{NetworkError, ProgramId};
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,9 +47,6 @@ pub struct Summary {
 
 /// Longest that a run is followed.
 const TIME_MAX: Duration = Duration::from_secs(7 * 86_400);
-/// Time between looks at whether everything is done.
-const SLICE: Duration = Duration::from_secs(60);
-const PORT: u16 = 5001;
 /// A run that did not finish counts as this many times slower than one that did.
 const FAILED_FACTOR: f64 = 100.0;
 
@@ -65,21 +61,8 @@ pub const RECEIVE_LIMIT_USUAL: u64 = RECEIVE_BUFFER_USUAL / 256 * 160;
 
 /// Times a transfer once for each seed from 1 on, several at once.
 pub fn times(link: &LinkConfig, hosts: &Hosts, transfer: &Transfer, seeds: u64) -> Result<Times, NetworkError> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(seeds as usize).max(1);
-    let one = |seed: u64| run(link, hosts, transfer, seed, None).map(|ended| ended.0);
-    if workers == 1 {
-        return (1..=seeds).map(one).collect::<Result<_, _>>().map(Times);
-    }
-    let parts: Vec<Result<Vec<(u64, f64)>, NetworkError>> = std::thread::scope(|scope| {
-        let worker = |first: u64| (first..=seeds).step_by(workers).map(|seed| one(seed).map(|time| (seed, time)));
-        let started: Vec<_> = (1..=workers as u64).map(|first| scope.spawn(move || worker(first).collect())).collect();
-        started.into_iter().map(|w| w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    });
-    let mut all = BTreeMap::new();
-    for part in parts {
-        all.extend(part?);
-    }
-    Ok(Times(all.into_values().collect()))
+    let one = |seed| run(link, hosts, transfer, seed, None).map(|ended| ended.0);
+    pool::map(pool::cores(), 1..=seeds, one).into_iter().collect::<Result<_, _>>().map(Times)
 }
 
 /// The median round trip of a ping beside the transfer, in seconds.
@@ -97,38 +80,16 @@ fn run(
     seed: u64,
     ping: Option<&PingSpec>,
 ) -> Result<(f64, Option<f64>), NetworkError> {
-    let spec = LinkSpec {
-        name: "link".to_owned(),
-        sites: Side::BOTH.map(|side| side.name().to_owned()).to_vec(),
-        carries_ethernet: link.carries_ethernet,
-        mtu: link.mtu,
-    };
     let need = bandwidth_delay_product(link);
-    let tcp = Side::BOTH.map(|side| (side.name().to_owned(), ordinary(hosts.of(side), need)));
-    let setup = Setup { links: vec![(spec, link.clone())], roles: BTreeMap::new(), tcp: BTreeMap::from(tcp), seed };
-    let mut network: Network<Box<dyn App>> = Network::new(&setup)?;
-    // The plan lists the sites in the order of the link's.
+    let tcp = Side::BOTH.map(|side| ordinary(hosts.of(side), need));
+    let mut network = transfer::hosts(link, tcp, seed)?;
+    // The sides are numbered as the hosts are.
     let site = |side: Side| side as usize;
-    let address = |network: &Network<Box<dyn App>>, side| network.plan().address(site(side));
-    let (Some(hub), Some(sender)) = (address(&network, Side::Hub), address(&network, Side::sender(transfer.direction)))
-    else {
-        return Ok((f64::INFINITY, None));
-    };
-    let connections = u64::from(transfer.connections);
+    let hub = transfer::address(&network, site(Side::Hub));
+    let sender = transfer::address(&network, site(Side::sender(transfer.direction)));
     let mut pairs: Vec<(ProgramId, ProgramId, BulkSpec)> = Vec::new();
-    for number in 0..connections {
-        let bytes = transfer.bytes / connections + u64::from(number < transfer.bytes % connections);
-        if bytes == 0 {
-            continue;
-        }
-        let port = PORT + number as u16;
-        let bulk = BulkSpec {
-            direction: transfer.direction,
-            amount: Amount::Bytes(bytes),
-            port,
-            sample_every: TIME_MAX,
-            timeout: None,
-        };
+    for (port, bytes) in transfer::shares(transfer.bytes, transfer.connections) {
+        let bulk = transfer::bulk(transfer.direction, port, bytes);
         // A connection is used again by the side that receives: it asks twice.
         let (server, client, at) = match transfer.after_idle {
             true => (Side::sender(transfer.direction), Side::receiver(transfer.direction), sender),
@@ -142,19 +103,12 @@ fn run(
         pairs.push((serving, network.start(site(client), connecting), bulk));
     }
     let ping = ping.map(|ping| network.start(site(Side::Terminal), ping.client(hub.into(), seed)));
-    let end = Instant::ZERO + TIME_MAX;
-    let running = |network: &Network<Box<dyn App>>| {
+    transfer::run(&mut network, TIME_MAX, |network| {
         pairs.iter().any(|(server, client, _)| {
             let open = |id| network.program(id).is_some_and(|program| !program.is_done());
             open(*client) || (transfer.direction == Direction::Upload && !transfer.after_idle && open(*server))
         })
-    };
-    while running(&network) {
-        let until = (network.now() + SLICE).min(end);
-        if network.run_until(until) == Halt::Idle || network.now() >= end {
-            break;
-        }
-    }
+    });
     let now = network.now();
     let report = |id: ProgramId| network.program(id).map(|program| program.report(now));
     let mut last = 0.0_f64;

@@ -3,13 +3,13 @@
 use super::hosts::{Atom, Hosts, Side};
 use super::measure::Summary;
 use super::{Tuning, commands};
-use bentpipe_host::namespace::Privilege;
-use bentpipe_lab::live::{self, LiveError, LiveOptions};
+use crate::runner::{Ran, RunId, Runner, Subject};
+use bentpipe_lab::live;
 use bentpipe_lab::record::{CaseRecord, WorkloadRecord};
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_net::problem::Problem;
 use serde::Serialize;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use toml::{Table, Value};
 
 /// What to measure.
@@ -19,8 +19,6 @@ pub struct VerifyQuestion<'a> {
     pub kind: &'a str,
     /// Overrides of the link, as `--set` takes them.
     pub set: &'a [String],
-    /// The rights the process has.
-    pub privilege: Privilege,
     /// Transfers predicted to take longer than this many seconds before tuning are left out, unless none is shorter.
     pub seconds_max: f64,
 }
@@ -55,9 +53,9 @@ pub enum VerifyError {
     /// The hosts ask for what a live run cannot do.
     #[error(transparent)]
     Scenario(#[from] Problem),
-    /// The run could not start.
-    #[error(transparent)]
-    Live(#[from] LiveError),
+    /// A run could not be done.
+    #[error("{0}")]
+    Run(String),
     /// A printed command failed.
     #[error("at the {host} a command failed with status {status}: {errors}")]
     Command {
@@ -83,13 +81,8 @@ const START: &str = "2 s";
 const TRANSFER: &str = "transfer";
 
 impl Tuning {
-    /// Measures the predicted transfers live, before and after. `progress` is told what is measured next.
-    pub fn verify(
-        &mut self,
-        question: &VerifyQuestion<'_>,
-        stop: &AtomicBool,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<(), VerifyError> {
+    /// Measures the predicted transfers live, before and after.
+    pub fn verify(&mut self, question: &VerifyQuestion<'_>, runner: &mut Runner<'_>) -> Result<(), VerifyError> {
         let fits = |row: &super::Predicted| {
             !row.after_idle && row.before.seconds.is_some_and(|seconds| seconds <= question.seconds_max)
         };
@@ -103,9 +96,11 @@ impl Tuning {
                 let mut measured = Measured { predicted: predicted.seconds, seconds: Vec::new(), invalid: Vec::new() };
                 let runs = if predicted.runs > 1 { RUNS_CHANCE } else { 1 };
                 for seed in 1..=runs {
-                    let state = if tuned { "tuned" } else { "as it is" };
-                    progress(&format!("{} of {} bytes, {state}, run {seed} of {runs}", row.direction, row.bytes));
-                    self.measure(question, &row, tuned, seed, stop, &mut measured)?;
+                    let subject = Subject::Transfer { direction: row.direction, bytes: row.bytes, tuned, runs };
+                    let atoms: &[Atom] = if tuned { &self.atoms } else { &[] };
+                    let text = scenario(question.kind, &self.hosts.0, atoms, &row, self.connections, seed);
+                    let id = RunId::new(subject, u32::try_from(seed).unwrap_or(u32::MAX));
+                    self.measure(question, &text, &id, runner, &mut measured)?;
                 }
                 Ok::<Measured, VerifyError>(measured)
             };
@@ -120,14 +115,11 @@ impl Tuning {
     fn measure(
         &self,
         question: &VerifyQuestion<'_>,
-        row: &super::Predicted,
-        tuned: bool,
-        seed: u64,
-        stop: &AtomicBool,
+        text: &str,
+        id: &RunId,
+        runner: &mut Runner<'_>,
         into: &mut Measured,
     ) -> Result<(), VerifyError> {
-        let atoms: &[Atom] = if tuned { &self.atoms } else { &[] };
-        let text = scenario(question.kind, &self.hosts.0, atoms, row, self.connections, seed);
         let mut overrides: Vec<String> = question.set.iter().map(|set| format!("links.link.{}", set.trim())).collect();
         if self.set_up.is_some() {
             overrides.push("links.link.circuit.stages=[]".to_owned());
@@ -137,10 +129,10 @@ impl Tuning {
             overrides.push("links.link.circuit.on_demand.connects_late=\"0 s\"".to_owned());
         }
         // Beside no file: a link's path counts from here.
-        let scenario = Scenario::parse("tune", &text, &overrides)?;
-        let options = LiveOptions { privilege: question.privilege, capture_directory: None };
-        let record = live::run(&scenario, &options, stop, &mut ())?;
-        if stop.load(Ordering::Relaxed) {
+        let scenario = Scenario::parse("tune", text, &overrides)?;
+        live::check(&scenario)?;
+        let Ran { record, .. } = runner.one(id, &scenario).map_err(VerifyError::Run)?;
+        if runner.stop.load(Ordering::Relaxed) {
             return Err(VerifyError::Interrupted);
         }
         let Some(case) = record.cases.first() else { return Err(VerifyError::Interrupted) };

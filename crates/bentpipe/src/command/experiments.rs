@@ -1,6 +1,7 @@
 //! Lists the experiments, or runs some and holds them against their papers.
 
 use super::BadInput;
+use super::sweep::workers;
 use crate::cli::{ExperimentsAction, ExperimentsArguments, ExperimentsRunArguments};
 use crate::files::write_whole;
 use crate::stop;
@@ -8,21 +9,21 @@ use crate::terminal::{RunsDisplay, say};
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_host::tcp_stack;
-use bentpipe_lab::live::{self, LiveOptions};
+use bentpipe_lab::events::Sink;
 use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
-use bentpipe_lab::simulated::{self, SimulatedOptions};
 use bentpipe_net::stack::TcpConfig;
-use bentpipe_study::experiment::engine::{self, Options, Progress};
+use bentpipe_study::experiment::engine;
 use bentpipe_study::experiment::{Experiment, LoadError, judge, list, load, page, table};
-use parking_lot::Mutex;
+use bentpipe_study::runner::{Live, Runner, Virtual, World};
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-/// Live runs of one point before its lateness is told.
+/// Attempts at a live run of a point that is later than its limits.
 const LIVE_TRIES: usize = 3;
 
 /// Lists or runs.
@@ -68,9 +69,8 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
         let what = format!("{} has no experiment {unknown:?}; allowed: all, {}", folder.display(), ids.join(", "));
         return Err(BadInput(what).into());
     }
-    if arguments.jobs == Some(0) {
-        return Err(BadInput("--jobs 0: allowed: 1 or more".to_owned()).into());
-    }
+    // Live runs share the machine's clock: one at a time, so that none makes another late.
+    let workers = if arguments.live { NonZeroUsize::MIN } else { workers(arguments.jobs)? };
     let mut experiments = Vec::new();
     for id in ids.iter().filter(|id| all || arguments.ids.contains(id)) {
         experiments.push(load(folder, id).map_err(told)?);
@@ -88,42 +88,18 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
         true => Some(acquire_privilege().map_err(|error| BadInput(error.to_string()))?),
     };
     let stop = stop::flag_on_signals()?;
-    let display = Mutex::new(RunsDisplay::new());
-    let show = |progress: Progress| {
-        let Progress { done, total } = progress;
-        display.lock().show(done, total, format!("{done} of {total} runs"));
-    };
-    let runner = |scenario: &Scenario, stop: &AtomicBool| -> Result<Record, String> {
-        match privilege {
-            Some(privilege) => {
-                let options = LiveOptions { privilege, capture_directory: None };
-                let mut kept = scenario.clone();
-                kept.cases.iter_mut().flat_map(|case| case.tcp.values_mut()).for_each(|tcp| drop(keep_live(tcp)));
-                let mut record = live::run(&kept, &options, stop, &mut ()).map_err(|error| error.to_string())?;
-                // A run that was late is repeated, never used.
-                for _ in 1..LIVE_TRIES {
-                    if record.interrupted || record.cases.iter().all(|case| case.validity.valid) {
-                        break;
-                    }
-                    record = live::run(&kept, &options, stop, &mut ()).map_err(|error| error.to_string())?;
-                }
-                Ok(record)
-            }
-            None => {
-                let options = SimulatedOptions { capture_directory: None, skip_live: false };
-                simulated::run(scenario, &options, stop).map_err(|error| error.to_string())
-            }
-        }
-    };
+    let mut display = RunsDisplay::new();
     if arguments.live {
         say_left_out(&experiments);
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // Live runs share the machine's clock: one at a time, so that none makes another late.
-    let jobs = if arguments.live { 1 } else { arguments.jobs.unwrap_or(cores) };
-    let options = Options { jobs, once: arguments.live };
-    let outcomes = engine::run(&experiments, options, &runner, &stop, &show);
-    display.lock().clear();
+    let live = privilege.map(|privilege| Kept(Live(privilege)));
+    let (world, attempts): (&dyn World, usize) = match &live {
+        Some(live) => (live, LIVE_TRIES),
+        None => (&Virtual, 1),
+    };
+    let mut runner = Runner { world, workers, attempts, stop: &stop, sink: &mut display };
+    let outcomes = engine::run(&experiments, arguments.live, &mut runner);
+    display.clear();
     let Some(outcomes) = outcomes else {
         say("bentpipe: stopped; nothing was written");
         if let (true, Some(out)) = (made, &arguments.out) {
@@ -168,6 +144,17 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
         anyhow::bail!("{} run(s) could not be done; the first: {first}", 1 + broken.count());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Live runs without the settings that no Linux lets us set.
+struct Kept(Live);
+
+impl World for Kept {
+    fn run(&self, scenario: &Scenario, stop: &AtomicBool, sink: &mut dyn Sink) -> Result<Record, String> {
+        let mut kept = scenario.clone();
+        kept.cases.iter_mut().flat_map(|case| case.tcp.values_mut()).for_each(|tcp| drop(keep_live(tcp)));
+        self.0.run(&kept, stop, sink)
+    }
 }
 
 /// Leaves out what no Linux lets us set; the keys.

@@ -4,17 +4,20 @@ use super::BadInput;
 use crate::cli::{ParityArguments, Side};
 use crate::files::write_whole;
 use crate::stop;
+use crate::terminal::say;
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
-use bentpipe_lab::live::{self, LiveOptions};
+use bentpipe_lab::events::Sink;
+use bentpipe_lab::live;
 use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
-use bentpipe_lab::simulated::{self, SimulatedOptions};
-use bentpipe_study::parity::campaign::{CampaignOptions, Row, Runners, compare};
+use bentpipe_study::parity::campaign::{Campaign, CampaignOptions, Row, compare};
 use bentpipe_study::parity::index::{Entry, read_index};
 use bentpipe_study::parity::replicate::replicate;
 use bentpipe_study::parity::samples::{SampleFile, file_name};
 use bentpipe_study::parity::table;
+use bentpipe_study::pool;
+use bentpipe_study::runner::{Event, Live, Subject, Virtual};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -48,23 +51,28 @@ pub fn run(arguments: &ParityArguments) -> anyhow::Result<ExitCode> {
     let out = &arguments.out;
     std::fs::create_dir_all(out).map_err(|error| BadInput(format!("cannot make {}: {error}", out.display())))?;
     let stop = stop::flag_on_signals()?;
+    let live = privilege.map(Live);
     let mut rows: Vec<Row> = Vec::new();
     for (entry, stored) in entries.iter().zip(stored) {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let mut live = |scenario: &Scenario| {
-            let Some(privilege) = privilege else { return Err("not asked for".to_owned()) };
-            let options = LiveOptions { privilege, capture_directory: None };
-            live::run(scenario, &options, &stop, &mut ()).map_err(|error| error.to_string())
-        };
         let mut save = |file: &SampleFile| {
             let path = out.join(file_name(&file.name, &file.side));
             write_whole(&path, file.to_json().as_bytes()).map_err(|error| format!("{error:#}"))
         };
-        let mut runners =
-            Runners { live: &mut live, simulate: &simulate, save: &mut save, say: &mut |what| eprintln!("{what}") };
-        rows.push(compare(entry, stored, options, &mut runners, &stop));
+        let mut campaign = Campaign {
+            live: match &live {
+                Some(live) => live,
+                None => &not_wanted,
+            },
+            simulator: &Virtual,
+            workers: pool::cores(),
+            stop: &stop,
+            save: &mut save,
+            sink: &mut RunLines::default(),
+        };
+        rows.push(compare(entry, stored, options, &mut campaign));
     }
     let text = if arguments.json {
         serde_json::to_string_pretty(&rows).context("cannot write the table as JSON")? + "\n"
@@ -88,10 +96,35 @@ pub fn run(arguments: &ParityArguments) -> anyhow::Result<ExitCode> {
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The virtual side of one scenario.
-fn simulate(scenario: &Scenario) -> Result<Record, String> {
-    let options = SimulatedOptions { capture_directory: None, skip_live: false };
-    simulated::run(scenario, &options, &AtomicBool::new(false)).map_err(|error| error.to_string())
+/// Stands for the kernels when nobody asked for live runs.
+fn not_wanted(_: &Scenario, _: &AtomicBool) -> Result<Record, String> {
+    Err("not asked for".to_owned())
+}
+
+/// Lines on standard error about the runs of one scenario.
+#[derive(Default)]
+struct RunLines {
+    /// Its simulations were announced.
+    simulating: bool,
+}
+
+impl Sink<Event> for RunLines {
+    fn event(&mut self, event: &Event) {
+        let (Event::RunStarted { run } | Event::RunInvalid { run, .. }) = event else { return };
+        match (&run.subject, event) {
+            (Subject::Modelled { scenario, .. }, _) if !self.simulating => {
+                self.simulating = true;
+                say(format_args!("{scenario}: simulating"));
+            }
+            (Subject::Measured { scenario, .. }, Event::RunInvalid { reasons, .. }) => {
+                say(format_args!("{scenario}: not valid: {}", reasons.join("; ")));
+            }
+            (Subject::Measured { scenario, copies }, _) => {
+                say(format_args!("{scenario}: live run {}, {copies} copies", run.number));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// The scenarios that the command line names: all of a list, or some of one.

@@ -6,30 +6,23 @@ use crate::files::write_whole;
 use crate::stop;
 use crate::terminal::RunsDisplay;
 use anyhow::Context;
-use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
-use bentpipe_lab::simulated::{self, SimulatedOptions};
+use bentpipe_lab::simulated;
 use bentpipe_net::problem::Problem;
-use bentpipe_study::sweep::engine::{self, Outcome, Shard, SweepOptions, SweepProgress};
+use bentpipe_study::pool;
+use bentpipe_study::runner::{Runner, Virtual};
+use bentpipe_study::sweep::engine::{self, Outcome, Shard, SweepOptions};
 use bentpipe_study::sweep::plan::{Plan, Request, SeedRule};
 use bentpipe_study::sweep::summary::{Summary, summarise};
 use bentpipe_study::sweep::{SweepError, parquet};
-use indicatif::HumanDuration;
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 /// What a scenario asks for that virtual runs cannot do.
 fn check_virtually(scenario: &Scenario) -> Result<(), Problem> {
     simulated::check(scenario, false).map(|_| ())
-}
-
-/// One run in virtual time.
-fn run_virtually(scenario: &Scenario, stop: &AtomicBool) -> Result<Record, String> {
-    let options = SimulatedOptions { capture_directory: None, skip_live: false };
-    simulated::run(scenario, &options, stop).map_err(|error| error.to_string())
 }
 
 /// Runs the sweep and leaves results.parquet and summary.csv.
@@ -38,9 +31,7 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
     let text = std::fs::read_to_string(&arguments.scenario)
         .map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
     let shard = arguments.shard.as_deref().map(Shard::parse).transpose().map_err(told)?;
-    if arguments.jobs == Some(0) {
-        return Err(BadInput("--jobs 0: allowed: 1 or more".to_owned()).into());
-    }
+    let workers = workers(arguments.jobs)?;
     let SweepArguments { until: limits, seeds_min: min, seeds_max: max, .. } = &arguments;
     let seeds = match limits.is_empty() {
         true => SeedRule::Count(arguments.seeds),
@@ -63,15 +54,13 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
     }
     let options = SweepOptions {
         out: arguments.out.unwrap_or_else(|| default_folder(&arguments.scenario)),
-        jobs: arguments.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
         shard,
         merge: arguments.merge,
     };
     let stop = stop::flag_on_signals()?;
     let mut display = RunsDisplay::new();
-    let outcome = engine::run(&plan, &options, &run_virtually, &stop, &mut |progress| {
-        display.show(progress.done, progress.total, words(progress));
-    });
+    let mut runner = Runner { world: &Virtual, workers, attempts: 1, stop: &stop, sink: &mut display };
+    let outcome = engine::run(&plan, &options, &mut runner);
     display.clear();
     let continues = |error: SweepError| match error.is_bad_input() {
         true => told(error),
@@ -146,16 +135,8 @@ fn default_folder(scenario: &Path) -> PathBuf {
     Path::new("runs").join(format!("{stem}-sweep"))
 }
 
-/// How far the sweep is, in words.
-fn words(progress: &SweepProgress) -> String {
-    let SweepProgress { done, total, open_ended, errors, left, .. } = progress;
-    let mut text = format!("{done} of {}{total} runs", if *open_ended { "at least " } else { "" });
-    if let Some(left) = left {
-        let left = HumanDuration(Duration::from_secs(left.as_secs()));
-        text.push_str(&format!(", {}{left} left", if *open_ended { "at least " } else { "" }));
-    }
-    if *errors > 0 {
-        text.push_str(&format!(", {errors} could not be done"));
-    }
-    text
+/// Runs at a time: as asked with `--jobs`, or as many as there are cores.
+pub fn workers(jobs: Option<usize>) -> Result<NonZeroUsize, BadInput> {
+    let Some(jobs) = jobs else { return Ok(pool::cores()) };
+    NonZeroUsize::new(jobs).ok_or_else(|| BadInput("--jobs 0: allowed: 1 or more".to_owned()))
 }

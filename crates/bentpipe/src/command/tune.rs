@@ -5,14 +5,16 @@ use crate::cli::{TuneArguments, Way};
 use crate::stop;
 use crate::terminal::say;
 use bentpipe_host::namespace::acquire_privilege;
-use bentpipe_lab::live::LiveError;
+use bentpipe_lab::events::Sink;
 use bentpipe_lab::report::quantity;
 use bentpipe_study::predict::Direction;
+use bentpipe_study::runner::{Event, Live, Runner, Subject};
 use bentpipe_study::tune::{
     self, Effect, Measured, MtuRow, Predicted, Question, ROUTE_COMMAND, ROUTE_EXPLAINED, SetUp, Setting, Side, Summary,
     TuneError, Tuning, Verdict, Verified, VerifyError, VerifyQuestion, WayInputs,
 };
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 /// A live run was later than its limits.
@@ -49,12 +51,13 @@ pub fn run(arguments: &TuneArguments) -> anyhow::Result<ExitCode> {
     if let Some(privilege) = privilege {
         let stop = stop::flag_on_signals()?;
         let seconds_max = if arguments.bytes.is_empty() { VERIFY_SECONDS_MAX } else { f64::INFINITY };
-        let question = VerifyQuestion { kind: &arguments.link, set: &of_link, privilege, seconds_max };
-        let mut progress = |what: &str| say(format_args!("bentpipe: measuring: {what}"));
-        match tuning.verify(&question, &stop, &mut progress) {
+        let question = VerifyQuestion { kind: &arguments.link, set: &of_link, seconds_max };
+        let (world, workers) = (&Live(privilege), NonZeroUsize::MIN);
+        let mut runner = Runner { world, workers, attempts: 1, stop: &stop, sink: &mut RunLines };
+        match tuning.verify(&question, &mut runner) {
             Ok(()) => {}
             Err(VerifyError::Interrupted) => return Ok(ExitCode::from(stop::EXIT_INTERRUPTED)),
-            Err(VerifyError::Scenario(problem) | VerifyError::Live(LiveError::Scenario(problem))) => {
+            Err(VerifyError::Scenario(problem)) => {
                 return Err(BadInput(format!("--verify: {problem}")).into());
             }
             Err(error) => return Err(error.into()),
@@ -67,6 +70,19 @@ pub fn run(arguments: &TuneArguments) -> anyhow::Result<ExitCode> {
     let text = if arguments.json { tuning.to_json()? } else { tables(&tuning) };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(code)
+}
+
+/// A line on standard error for each run.
+struct RunLines;
+
+impl Sink<Event> for RunLines {
+    fn event(&mut self, event: &Event) {
+        let Event::RunStarted { run } = event else { return };
+        if let Subject::Transfer { direction, bytes, tuned, runs } = &run.subject {
+            let (state, number) = (if *tuned { "tuned" } else { "as it is" }, run.number);
+            say(format_args!("bentpipe: measuring: {direction} of {bytes} bytes, {state}, run {number} of {runs}"));
+        }
+    }
 }
 
 fn bad_question(error: TuneError) -> BadInput {
