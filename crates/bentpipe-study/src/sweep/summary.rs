@@ -227,11 +227,6 @@ impl Summary {
         lines.join("\n") + "\n"
     }
 
-    /// The summary as a table for a terminal.
-    pub fn to_text(&self) -> String {
-        super::table::render(self)
-    }
-
     /// Any run measured `name`.
     pub fn measured(&self, name: &str) -> bool {
         self.rows.iter().any(|row| row.measurement == name && row.n > 0)

@@ -6,8 +6,14 @@ use bentpipe_lab::report::quantity;
 /// Lines after which a reader is better served by summary.csv.
 const LINES_MAX: usize = 400;
 
-/// The summary as text.
-pub fn render(summary: &Summary) -> String {
+impl Summary {
+    /// The summary as a table for a terminal.
+    pub fn to_text(&self) -> String {
+        render(self)
+    }
+}
+
+fn render(summary: &Summary) -> String {
     let mut out = format!("{}\n", summary.title);
     let cases = summary.rows.iter().any(|row| row.case != summary.rows[0].case);
     let mut blocks: Vec<Vec<&SummaryRow>> = Vec::new();

@@ -1,44 +1,17 @@
 //! What could be set, decided by closed forms: each candidate with its values, its hosts, its reason and its source.
 //! Whether it helps is the simulator's to say.
 
+use super::candidate::{Candidate, Way};
 use super::commands::is_allowed_anyway;
 use super::hosts::{Atom, Hosts, Side};
 use super::measure::{RECEIVE_LIMIT_USUAL, SEND_LIMIT_USUAL};
 use super::mtu;
-use crate::predict::{Inputs, leaves_to_chance};
+use crate::predict::leaves_to_chance;
 use bentpipe_apps::Direction;
 use bentpipe_lab::report::quantity;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_net::stack::TcpConfig;
 use std::borrow::Cow;
-
-/// A setting that may help, in one or more values.
-#[derive(Clone, Debug)]
-pub struct Candidate {
-    /// The setting's name, such as `initial window`.
-    pub setting: &'static str,
-    /// The transfers that it may change.
-    pub directions: Vec<Direction>,
-    /// It shows only on a connection that was idle.
-    pub after_idle: bool,
-    /// The closed form behind it, with its figures.
-    pub why: String,
-    /// Where the advice is from.
-    pub source: &'static str,
-    /// The values to try; the best is taken.
-    pub values: Vec<Vec<Atom>>,
-    /// Linux has a command for it.
-    pub command: bool,
-}
-
-/// A direction with what the closed forms need of it.
-#[derive(Clone, Debug)]
-pub struct Way {
-    /// Which.
-    pub direction: Direction,
-    /// As the models are given it.
-    pub inputs: Inputs,
-}
 
 /// A host's first receive window, whatever it is tuned to later (net/ipv4/tcp_output.c: tcp_select_initial_window).
 const FIRST_WINDOW: u64 = 64_240;

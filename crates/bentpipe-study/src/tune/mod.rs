@@ -1,6 +1,7 @@
 //! What to set on ordinary hosts for a link, why, and what it gains: candidates from closed forms, confirmed by
 //! simulation, as commands for Linux, and measured live. `docs/explanation/tuning.md` explains it.
 
+mod candidate;
 mod candidates;
 mod circuit;
 mod commands;
@@ -25,7 +26,7 @@ use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::units::{BitRate, DataSize};
 use bentpipe_sim::model::asymmetry;
 use bentpipe_sim::network::NetworkError;
-use candidates::{Candidate, Way};
+use candidate::{Candidate, Way};
 use measure::{Times, Transfer};
 use serde::Serialize;
 

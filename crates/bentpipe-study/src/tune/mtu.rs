@@ -1,6 +1,6 @@
 //! The largest packet: what bit errors, headers and the wait behind a packet make of it.
 
-use super::candidates::{Candidate, Way};
+use super::candidate::{Candidate, Way};
 use super::hosts::{Atom, Hosts, Side};
 use super::measure::{self, Transfer};
 use crate::predict::{HEADERS, TIMESTAMPS, framed};
