@@ -60,7 +60,7 @@ impl Inbox {
 }
 
 impl SiteDriver {
-    /// Starts the thread of a site. `ends` is woken whenever a program says that it is done.
+    /// Starts the thread of a site. `ends` is woken whenever a program becomes done.
     pub fn start(namespace: &Namespace, clock: Clock, ends: Waker) -> io::Result<SiteDriver> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let inbox = Arc::new(Inbox { wake, orders: Mutex::new(Some(Vec::new())), next_program: Mutex::new(0) });

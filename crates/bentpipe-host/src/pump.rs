@@ -89,7 +89,7 @@ impl PumpView<'_> {
         self.pump.links.iter().map(|state| &state.link)
     }
 
-    /// How late packets left.
+    /// Lateness of every packet so far.
     #[must_use]
     pub fn lateness(&self) -> &LatenessRecorder {
         &self.pump.lateness
@@ -124,11 +124,11 @@ impl PumpControl {
         self.waker.wake();
     }
 
-    /// Looks at the pump between two of its turns. `None`: it has ended.
-    pub fn with<T: Send + 'static>(&self, look: impl FnOnce(&PumpView<'_>) -> T + Send + 'static) -> Option<T> {
+    /// Does `work` on the pump's thread, between two of its turns. `None`: the pump has ended.
+    pub fn with<T: Send + 'static>(&self, work: impl FnOnce(&PumpView<'_>) -> T + Send + 'static) -> Option<T> {
         let (answer, answered) = channel();
         self.questions.lock().as_mut()?.push(Box::new(move |view| {
-            let _ = answer.send(look(view));
+            let _ = answer.send(work(view));
         }));
         self.asked.store(true, Ordering::Release);
         self.waker.wake();

@@ -1,4 +1,4 @@
-//! Events of a run: what begins and ends, and snapshots of where the run stands.
+//! Events of a run: the begin and end of its cases and workloads, and snapshots of its state.
 //!
 //! Live and virtual runs emit the same events through one [`Sink`]. Times are model time in seconds since the start of their
 //! case, quantities are base units (bits per second, bytes, seconds), as in the record. Events serialise with serde, each with
@@ -26,7 +26,7 @@ pub trait Sink<E: ?Sized = Event> {
         None
     }
 
-    /// Whether the snapshot that is due now is to be made: a display may leave out some.
+    /// The snapshot that is due now is to be made: a display may leave out some.
     fn wants_snapshot(&mut self) -> bool {
         true
     }
@@ -46,7 +46,7 @@ pub enum Event {
     CaseStarted(CaseStarted),
     /// A run of a workload began.
     WorkloadStarted(WorkloadStarted),
-    /// Where the case stands.
+    /// The case's state.
     Snapshot(Snapshot),
     /// A run of a workload is over, or could not start.
     WorkloadEnded(WorkloadEnded),
@@ -58,9 +58,9 @@ pub enum Event {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CaseStarted {
-    /// Which case, from 1.
+    /// The case's number, from 1.
     pub number: usize,
-    /// How many there are.
+    /// Number of cases.
     pub cases: usize,
     /// Its name.
     pub name: String,
@@ -73,7 +73,7 @@ pub struct WorkloadRun {
     /// The workload.
     #[serde(flatten)]
     pub workload: WorkloadId,
-    /// Which repetition, from 1.
+    /// The repetition's number, from 1.
     pub repeat: u32,
 }
 
@@ -81,9 +81,9 @@ pub struct WorkloadRun {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkloadStarted {
-    /// When.
+    /// Time of it.
     pub at: f64,
-    /// Which.
+    /// The run of a workload.
     pub run: WorkloadRun,
 }
 
@@ -91,13 +91,13 @@ pub struct WorkloadStarted {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkloadEnded {
-    /// When that was noticed.
+    /// Time at which the schedule ended it.
     pub at: f64,
-    /// Which.
+    /// The run of a workload.
     pub run: WorkloadRun,
     /// As in its record.
     pub status: Status,
-    /// Why it failed.
+    /// The reason of a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// As in its record.
@@ -110,17 +110,17 @@ pub struct WorkloadEnded {
 pub struct CaseEnded {
     /// Its length.
     pub at: f64,
-    /// Which case, from 1.
+    /// The case's number, from 1.
     pub number: usize,
     /// Its figures can be trusted.
     pub valid: bool,
 }
 
-/// Where a case stands.
+/// A case's state at one time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// When.
+    /// Time of it.
     pub at: f64,
     /// Every link of the case, in the scenario's order.
     pub links: Vec<LinkSnapshot>,
@@ -130,12 +130,12 @@ pub struct Snapshot {
     pub waiting: usize,
     /// Gateways' notices since the snapshot before.
     pub notices: Vec<GatewayNotice>,
-    /// How punctual the emulator was until now; absent in virtual time, in which nothing is late.
+    /// The emulator's lateness until now; absent in virtual time, in which nothing is late.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub punctuality: Option<Punctuality>,
 }
 
-/// Where a link stands.
+/// A link's state at one time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LinkSnapshot {
@@ -147,7 +147,7 @@ pub struct LinkSnapshot {
     pub directions: Vec<DirectionSnapshot>,
 }
 
-/// Where a direction of a link stands. Totals count from the start of the case.
+/// The state of a direction of a link. Totals count from the start of the case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DirectionSnapshot {
@@ -177,16 +177,16 @@ pub struct DirectionSnapshot {
     pub lost_packets: u64,
 }
 
-/// How far a run of a workload is.
+/// The state of a run of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkloadSnapshot {
-    /// Which.
+    /// The run of a workload.
     pub run: WorkloadRun,
     /// The data received so far; absent for a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<WorkloadProgress>,
-    /// What is measured so far, all parties combined; empty for a command.
+    /// Measurements so far, of all parties combined; none of a command.
     pub measurements: Vec<Measurement>,
 }
 
@@ -211,7 +211,7 @@ pub struct GatewayNotice {
     pub event: TimedEvent,
 }
 
-/// How late packets left the emulator until now.
+/// Lateness of packets leaving the emulator until now.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Punctuality {

@@ -73,7 +73,7 @@ pub enum LiveError {
     },
 }
 
-/// Longest sleep, so that a stop is noticed.
+/// Longest sleep: a stop takes effect after this time at most.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// How often the kernel's TCP state is sampled.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
@@ -125,9 +125,9 @@ struct LiveWorld {
     drivers: BTreeMap<usize, SiteDriver>,
     emulation: Emulation,
     limits: LatenessLimits,
-    /// Woken when a program says that it is done.
+    /// Woken when a program becomes done.
     ends: Waker,
-    /// Commands whose ends were not yet noticed.
+    /// Ends of commands (pidfd) that were not announced yet.
     commands: Vec<OwnedFd>,
 }
 

@@ -45,7 +45,7 @@ pub trait World {
     /// Lets time pass until a program may have ended, at the latest until `until`, and until `snapshot` if something can
     /// still happen. It may return early.
     fn advance(&mut self, until: Instant, snapshot: Instant) -> Advance;
-    /// Where the network stands; not called unless a snapshot is made.
+    /// The network's state; called for a snapshot only.
     fn state(&mut self) -> WorldState;
 }
 
@@ -362,7 +362,7 @@ impl<W: World> Task<'_, W> {
         self.done < self.workload.repeat
     }
 
-    /// How far its run is; none if it does not run.
+    /// The state of its run; none while it does not run.
     fn snapshot(&self, world: &W) -> Option<WorkloadSnapshot> {
         let running = self.running.as_ref()?;
         let workload = self.workload;

@@ -1,6 +1,6 @@
 //! The one pool of worker threads of a process.
 //!
-//! The calling thread hands out jobs and takes what came of them; nothing is shared but the two channels. While a pool works,
+//! The calling thread hands out jobs and takes their results; nothing is shared but channels. While a pool works,
 //! another caller waits for it, and a job that asks for a pool does its own jobs itself: there are never more workers than were
 //! asked for, and results do not depend on how many there are.
 
@@ -12,20 +12,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Jobs and what came of them; the pool calls these from the thread that called it.
+/// Jobs and the taker of their results; called by the thread that runs the pool.
 pub trait Queue {
-    /// Something to do.
+    /// A piece of work.
     type Job: Send;
-    /// What a worker says while it does it.
+    /// A message of a worker during a job.
     type Message: Send;
-    /// What came of it.
+    /// The result of a job.
     type Output: Send;
 
     /// The next job. None: none now, and none later unless a job that runs leads to more.
     fn next(&mut self) -> Option<Self::Job>;
-    /// A worker says something.
+    /// Takes a worker's message.
     fn message(&mut self, message: Self::Message);
-    /// A job is done.
+    /// Takes the result of a job.
     fn done(&mut self, output: Self::Output);
     /// Called after each message and each job, and every [`TICK`] at least; `running`: jobs under way.
     fn tick(&mut self, running: usize);
@@ -34,7 +34,7 @@ pub trait Queue {
 /// Longest time between two calls of [`Queue::tick`].
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// Whoever holds it has the pool.
+/// Locked while a pool works.
 static POOL: Mutex<()> = Mutex::new(());
 
 thread_local! {
@@ -70,7 +70,7 @@ pub fn run<Q: Queue>(
     }
     let _only = POOL.lock();
     let _marked = Marked::new();
-    let (say, heard) = channel();
+    let (results, results_of_all) = channel();
     std::thread::scope(|scope| {
         let mut threads: Vec<Sender<Q::Job>> = Vec::new();
         let (mut idle, mut running) = (Vec::new(), 0);
@@ -79,13 +79,13 @@ pub fn run<Q: Queue>(
                 let Some(job) = queue.next() else { break };
                 let worker = idle.pop().unwrap_or_else(|| {
                     let (give, jobs) = channel();
-                    let (number, say) = (threads.len(), say.clone());
+                    let (number, results) = (threads.len(), results.clone());
                     scope.spawn(move || {
                         let _marked = Marked::new();
                         for job in jobs {
-                            let mut message = |message| drop(say.send(FromWorker::Message(message)));
+                            let mut message = |message| drop(results.send(FromWorker::Message(message)));
                             let output = catch_unwind(AssertUnwindSafe(|| work(job, &mut message)));
-                            if say.send(FromWorker::Done(number, output)).is_err() {
+                            if results.send(FromWorker::Done(number, output)).is_err() {
                                 return;
                             }
                         }
@@ -101,7 +101,7 @@ pub fn run<Q: Queue>(
             if running == 0 {
                 return;
             }
-            match heard.recv_timeout(TICK) {
+            match results_of_all.recv_timeout(TICK) {
                 Ok(FromWorker::Message(message)) => queue.message(message),
                 Ok(FromWorker::Done(worker, output)) => {
                     running -= 1;
@@ -243,8 +243,8 @@ mod tests {
     #[test]
     fn a_job_may_lead_to_more() {
         let mut chain = Chain { left: 9, waiting: vec![0], done: Vec::new(), said: 0 };
-        run(TWO, &mut chain, &|job, say| {
-            say(());
+        run(TWO, &mut chain, &|job, emit| {
+            emit(());
             job
         });
         assert_eq!((chain.done, chain.said), ((0..10).collect(), 10));

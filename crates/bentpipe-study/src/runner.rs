@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Where scenarios run.
+/// A world in which scenarios run.
 pub trait World: Sync {
     /// Runs one; `stop` ends it early, with an interrupted record of what was measured by then.
     fn run(&self, scenario: &Scenario, stop: &AtomicBool, sink: &mut dyn Sink) -> Result<Record, String>;
@@ -54,32 +54,32 @@ impl<F: Fn(&Scenario, &AtomicBool) -> Result<Record, String> + Sync> World for F
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// How far the study is.
+    /// The study's progress.
     Progress(Progress),
     /// A run begins.
     RunStarted {
-        /// Which.
+        /// The run.
         run: RunId,
     },
     /// An event of a run under way.
     Run {
-        /// Which.
+        /// The run.
         run: RunId,
         /// The run's event.
         of: events::Event,
     },
     /// A live run was later than its limits: it is repeated, or fails when it was the last attempt.
     RunInvalid {
-        /// Which.
+        /// The run.
         run: RunId,
         /// The limits.
         reasons: Vec<String>,
     },
     /// A run is over.
     RunEnded {
-        /// Which.
+        /// The run.
         run: RunId,
-        /// Why it could not be done.
+        /// The reason why it could not be done.
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
@@ -89,13 +89,13 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunId {
-    /// What it is a run of.
+    /// The subject, of which a study makes several runs.
     pub subject: Subject,
-    /// Which run of that, from 1.
+    /// The run's number, from 1.
     pub number: u32,
 }
 
-/// What a study runs.
+/// A subject of a study's runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -147,7 +147,7 @@ impl RunId {
     }
 }
 
-/// How far a study is.
+/// A study's progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Progress {
@@ -165,37 +165,37 @@ pub struct Progress {
     pub seconds_left: Option<f64>,
 }
 
-/// What a world made of a scenario.
+/// The result of running a scenario.
 #[derive(Debug)]
 pub struct Ran {
     /// The last attempt's record. It is invalid only if all were.
     pub record: Record,
-    /// Why earlier attempts, and an invalid last one, do not count.
+    /// The broken limits of each attempt that was invalid.
     pub invalid: Vec<Vec<String>>,
 }
 
 /// The runs of a study. [`Runs::scenario`] and [`Runs::measure`] are called by workers, through [`Runs::Shared`]; all else by
 /// the caller's thread.
 pub trait Runs {
-    /// What tells runs apart.
+    /// Identifies a run within the study.
     type Key: Copy + Send;
-    /// What is kept of a run.
+    /// The part of a run's result that is kept.
     type Output: Send;
-    /// What workers may look at.
+    /// Data that workers read.
     type Shared: Sync + ?Sized;
 
-    /// Which run it is.
+    /// The run's identity in events.
     fn id(shared: &Self::Shared, key: Self::Key) -> RunId;
-    /// What to run.
+    /// The scenario of a run.
     fn scenario(shared: &Self::Shared, key: Self::Key) -> Result<Scenario, String>;
-    /// What to keep of it.
+    /// Takes the part that is kept from a run's result.
     fn measure(shared: &Self::Shared, key: Self::Key, scenario: &Scenario, ran: Ran) -> Result<Self::Output, String>;
 
     /// The next run. None: none now, and none later unless one under way leads to more.
     fn next(&mut self) -> Option<Self::Key>;
     /// A run is over. One that was cancelled comes here too, mostly as an error.
     fn done(&mut self, key: Self::Key, result: Result<Self::Output, String>, cancelled: bool);
-    /// How far the study is.
+    /// The study's progress.
     fn progress(&self, running: usize) -> Progress;
     /// Called a few times a second; false: the study cannot go on, and its runs are cancelled.
     fn tick(&mut self) -> bool {
@@ -203,15 +203,15 @@ pub trait Runs {
     }
 }
 
-/// How studies run their scenarios.
+/// Runs the scenarios of studies.
 pub struct Runner<'a> {
-    /// Where.
+    /// The world.
     pub world: &'a dyn World,
     /// Runs at a time. One for live runs: none may make another late.
     pub workers: NonZeroUsize,
     /// Attempts at a run that is invalid.
     pub attempts: usize,
-    /// Ends the study early. A run under way is noticed to stop a tenth of a second later at most.
+    /// Ends the study early. Runs under way are cancelled a tenth of a second later at most.
     pub stop: &'a AtomicBool,
     /// Takes the study's events; its interval of snapshots holds for every run.
     pub sink: &'a mut dyn Sink<Event>,
@@ -222,7 +222,7 @@ impl<'a> Runner<'a> {
     pub fn run<R: Runs>(&mut self, shared: &R::Shared, runs: &mut R) {
         let cancel = AtomicBool::new(self.stop.load(Ordering::Relaxed));
         let (world, attempts, interval) = (self.world, self.attempts.max(1), self.sink.interval());
-        let mut queue = Feed { runs, stop: self.stop, cancel: &cancel, sink: self.sink, told: None };
+        let mut queue = Feed { runs, stop: self.stop, cancel: &cancel, sink: self.sink, last: None };
         pool::run(self.workers, &mut queue, &|key, emit: &mut dyn FnMut(Event)| {
             let id = R::id(shared, key);
             emit(Event::RunStarted { run: id.clone() });
@@ -287,7 +287,7 @@ struct Tagged<'a> {
 
 impl Sink for Tagged<'_> {
     fn event(&mut self, event: &events::Event) {
-        // Without snapshots, a study's own events say enough.
+        // Without snapshots, a study's own events are enough.
         if self.interval.is_some() {
             (self.emit)(Event::Run { run: self.run.clone(), of: event.clone() });
         }
@@ -304,11 +304,11 @@ struct Feed<'a, R: Runs> {
     stop: &'a AtomicBool,
     cancel: &'a AtomicBool,
     sink: &'a mut dyn Sink<Event>,
-    /// When progress was last told.
-    told: Option<Instant>,
+    /// Time of the last progress event.
+    last: Option<Instant>,
 }
 
-/// Shortest time between two events that say how far a study is, but for the last.
+/// Shortest time between two progress events, but for the last.
 const PROGRESS_EVERY: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl<R: Runs> Queue for Feed<'_, R> {
@@ -332,8 +332,8 @@ impl<R: Runs> Queue for Feed<'_, R> {
         if !self.runs.tick() || self.stop.load(Ordering::Relaxed) {
             self.cancel.store(true, Ordering::Relaxed);
         }
-        if running == 0 || self.told.is_none_or(|told| told.elapsed() >= PROGRESS_EVERY) {
-            self.told = Some(Instant::now());
+        if running == 0 || self.last.is_none_or(|last| last.elapsed() >= PROGRESS_EVERY) {
+            self.last = Some(Instant::now());
             self.sink.event(&Event::Progress(self.runs.progress(running)));
         }
     }

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-/// What is known of one measurement from its samples.
+/// Statistics of one measurement's samples.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Estimate {
     /// How many samples.
@@ -25,7 +25,7 @@ pub struct Estimate {
 /// Mean and spread of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// How many.
+    /// Number of samples.
     pub n: usize,
     /// Their mean.
     pub mean: f64,

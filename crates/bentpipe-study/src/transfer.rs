@@ -20,7 +20,7 @@ pub const TERMINAL: usize = 1;
 
 /// Port of the first connection; the others follow.
 const PORT: u16 = 5001;
-/// Longest time let pass between two looks at the programs.
+/// Longest time let pass between two checks of the programs.
 const SLICE: Duration = Duration::from_secs(60);
 
 /// Two hosts and their programs in virtual time.

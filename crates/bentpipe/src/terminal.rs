@@ -102,7 +102,7 @@ impl Sink<Event> for RunsDisplay {
     }
 }
 
-/// How far the runs are, in words.
+/// Progress in words.
 fn words(progress: &Progress) -> String {
     let Progress { done, total, open_ended, errors, seconds_left, .. } = progress;
     let least = if *open_ended { "at least " } else { "" };

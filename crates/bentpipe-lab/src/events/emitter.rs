@@ -1,4 +1,4 @@
-//! Makes a case's events of what its schedule and its world know.
+//! Makes a case's events from its schedule and its world.
 
 use super::{
     DirectionSnapshot, Event, GatewayNotice, LinkSnapshot, Punctuality, Sink, Snapshot, WorkloadEnded, WorkloadRun,
@@ -12,18 +12,18 @@ use bentpipe_link::direction::Sample;
 use bentpipe_link::link::Link;
 use bentpipe_net::time::{Duration, Instant};
 
-/// What a world knows of its network.
+/// The state of a world's network.
 #[derive(Debug, Default)]
 pub struct WorldState {
     /// In the order of the case's links.
     pub links: Vec<LinkState>,
-    /// Since this was last asked.
+    /// Those since the state before.
     pub notices: Vec<GatewayNotice>,
     /// Absent in virtual time.
     pub punctuality: Option<Punctuality>,
 }
 
-/// Where a link stands.
+/// A link's state.
 #[derive(Debug)]
 pub struct LinkState {
     up: bool,
@@ -37,7 +37,7 @@ struct DirectionState {
     delivered_packets: u64,
 }
 
-/// Where a link stands at `now`; its counters are up to date.
+/// A link's state at `now`, from counters that are up to date.
 pub fn link_state(link: &Link, now: Instant) -> LinkState {
     let directions = link.directions().iter().map(|direction| {
         let lost = direction.sender_counters().abandoned_packets;
@@ -72,12 +72,12 @@ impl<'a> Emitter<'a> {
         Emitter { case, sink, interval, next, before: Vec::new() }
     }
 
-    /// When the next snapshot is due.
+    /// Time at which the next snapshot is due.
     pub fn next_snapshot(&self) -> Instant {
         self.next
     }
 
-    /// Whether a snapshot is due and wanted.
+    /// A snapshot is due and wanted.
     pub fn is_due(&mut self, now: Instant) -> bool {
         let Some(interval) = self.interval.filter(|_| now >= self.next) else { return false };
         self.next = after(now, interval);
@@ -101,7 +101,7 @@ impl<'a> Emitter<'a> {
         }));
     }
 
-    /// Where the case stands.
+    /// The case's state.
     pub fn snapshot(&mut self, now: Instant, state: WorldState, workloads: Vec<WorkloadSnapshot>, waiting: usize) {
         let mut before = std::mem::take(&mut self.before).into_iter();
         let links = self.case.links.iter().zip(&state.links).map(|(used, link)| {

@@ -16,7 +16,7 @@ use std::io;
 /// The gateways of a case, by pair: hub, terminal.
 pub struct Pairs {
     gateways: Vec<[GatewayDriver<Standing>; 2]>,
-    /// Each one's site, and its notices that snapshots have had.
+    /// Each one's site, and the number of its notices that were in snapshots.
     taken: Vec<[(String, usize); 2]>,
 }
 

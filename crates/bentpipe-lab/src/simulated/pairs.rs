@@ -15,7 +15,7 @@ pub type SimulatedNetwork = Network<Box<dyn App>, Standing>;
 /// The gateways of a simulated network, by pair: hub, terminal.
 pub struct Pairs {
     gateways: Vec<[ProgramId; 2]>,
-    /// Notices of each that snapshots have had.
+    /// Number of each one's notices that were in snapshots.
     taken: Vec<[usize; 2]>,
 }
 

@@ -25,7 +25,7 @@ pub struct CampaignOptions {
     pub max_rounds: u32,
 }
 
-/// Where scenarios run, and where samples and events go.
+/// The two worlds of a campaign, and the takers of its samples and events.
 pub struct Campaign<'a> {
     /// Real kernels.
     pub live: &'a dyn World,
