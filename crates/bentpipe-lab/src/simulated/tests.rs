@@ -162,8 +162,11 @@ fn snapshots_say_where_links_and_workloads_stand() {
     let case = &record.cases[0];
     let of_case = &snapshots(&events)[0];
     let last = of_case[of_case.len() - 1];
+    let one_way = scenario(TRANSFERS).cases[0].links[0].config.forward.medium.one_way_delay.as_secs_f64();
     for (direction, recorded) in last.links[0].directions.iter().zip(&case.links[0].directions) {
-        assert!(direction.rate > 0.0 && direction.delay.is_some_and(|delay| delay >= 0.25), "{direction:?}");
+        // Nothing waits, so the delay is the link's own.
+        assert!(direction.rate > 0.0 && direction.queue_bytes == 0, "{direction:?}");
+        assert_eq!(direction.delay, Some(one_way));
         let delivered = &recorded.series.iter().find(|series| series.name == "delivered_bytes").unwrap().points;
         let then = delivered.iter().find(|(at, _)| *at == last.at).unwrap().1;
         assert_eq!(direction.delivered_bytes as f64, then);
