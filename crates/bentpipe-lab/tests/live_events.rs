@@ -67,11 +67,11 @@ fn snapshots_come_at_the_chosen_interval(privilege: Privilege) {
     }
     let last = snapshots[snapshots.len() - 1];
     assert!(last.links[0].directions.iter().all(|d| d.delivered_packets >= 8 && d.rate > 0.0), "{last:?}");
-    assert!(last.punctuality.is_some() && last.workloads.iter().any(|workload| workload.workload.name == "echo"));
+    assert!(last.punctuality.is_some() && last.workloads.iter().any(|workload| workload.run.workload.name == "echo"));
     // The command's end is announced, not found out a while later.
     let nap = record.cases[0].workloads.iter().find(|workload| workload.name == "nap").unwrap();
     let noticed = events.iter().find_map(|event| match event {
-        Event::WorkloadEnded(ended) if ended.workload.name == "nap" => Some(ended.at),
+        Event::WorkloadEnded(ended) if ended.run.workload.name == "nap" => Some(ended.at),
         _ => None,
     });
     assert!((nap.end.unwrap() - noticed.unwrap()).abs() < 0.05, "{nap:?} {noticed:?}");
