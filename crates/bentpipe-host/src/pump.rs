@@ -85,7 +85,7 @@ pub struct PumpView<'a> {
 
 impl PumpView<'_> {
     /// The links, in their order.
-    pub fn links(&self) -> impl Iterator<Item = &Link> {
+    pub fn links(&self) -> impl Iterator<Item = &Link<Buffer>> {
         self.pump.links.iter().map(|state| &state.link)
     }
 

@@ -81,5 +81,5 @@ fn a_stopped_run_keeps_what_was_measured(privilege: Privilege) {
     let (record, _) = run(privilege, 4);
     assert!(record.interrupted && record.cases[0].seconds < 1.5, "{}", record.cases[0].seconds);
     let echo = record.cases[0].workloads.iter().find(|workload| workload.name == "echo").unwrap();
-    assert!(echo.measurements.iter().any(|m| m.name == "received" && m.value > 3.0), "{echo:?}");
+    assert!(echo.measurements.iter().any(|m| m.quantity == "received" && m.value > 3.0), "{echo:?}");
 }

@@ -268,7 +268,7 @@ fn live() {
         return;
     }
     let options = LiveOptions { privilege: Privilege::Root, capture_directory: None };
-    let record = live::run(&scenario(), &options, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    let record = live::run(&scenario(), &options, &AtomicBool::new(false), &mut ()).unwrap();
     check(&record);
 }
 

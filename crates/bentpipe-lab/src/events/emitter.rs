@@ -10,6 +10,7 @@ use crate::scenario::workload::WorkloadId;
 use bentpipe_link::config::DirectionConfig;
 use bentpipe_link::direction::Sample;
 use bentpipe_link::link::Link;
+use bentpipe_net::packet::Packet;
 use bentpipe_net::time::{Duration, Instant};
 
 /// The state of a world's network.
@@ -38,7 +39,7 @@ struct DirectionState {
 }
 
 /// A link's state at `now`, from counters that are up to date.
-pub fn link_state(link: &Link, now: Instant) -> LinkState {
+pub fn link_state<P: Packet>(link: &Link<P>, now: Instant) -> LinkState {
     let directions = link.directions().iter().map(|direction| {
         let lost = direction.sender_counters().abandoned_packets;
         let (mut lost_packets, mut delivered_packets) = (lost, 0);

@@ -167,13 +167,13 @@ fn snapshots_say_where_links_and_workloads_stand() {
         // Nothing waits, so the delay is the link's own.
         assert!(direction.rate > 0.0 && direction.queue_bytes == 0, "{direction:?}");
         assert_eq!(direction.delay, Some(one_way));
-        let delivered = &recorded.series.iter().find(|series| series.name == "delivered_bytes").unwrap().points;
+        let delivered = &recorded.series.iter().find(|series| series.quantity == "delivered_bytes").unwrap().points;
         let then = delivered.iter().find(|(at, _)| *at == last.at).unwrap().1;
         assert_eq!(direction.delivered_bytes as f64, then);
     }
     assert!(last.links[0].up && last.links[0].name == "sat" && last.punctuality.is_none());
     let echo = last.workloads.iter().find(|workload| workload.run.workload.name == "echo").unwrap();
-    assert!(echo.measurements.iter().any(|m| m.name == "received" && m.value > 20.0), "{echo:?}");
+    assert!(echo.measurements.iter().any(|m| m.quantity == "received" && m.value > 20.0), "{echo:?}");
     let ended = events.iter().filter(|event| matches!(event, Event::WorkloadEnded(_))).count();
     assert_eq!(ended, record.cases.iter().map(|case| case.workloads.len()).sum::<usize>());
     let json = serde_json::to_value(Event::Snapshot(last.clone())).unwrap();

@@ -9,6 +9,7 @@ use bentpipe_host::tap::{Tap, WindowLimits};
 use bentpipe_link::catalogue::LinkFile;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::link::Link;
+use bentpipe_net::buffer::Buffer;
 use bentpipe_net::seed::Seed;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -78,7 +79,7 @@ impl EmulatedLink {
 
     /// Packets that it has delivered, both ways.
     pub fn packets(&self) -> u64 {
-        let delivered = |link: &Link| -> u64 {
+        let delivered = |link: &Link<Buffer>| -> u64 {
             link.directions()
                 .iter()
                 .flat_map(|d| d.receiver_counters())
