@@ -1,4 +1,4 @@
-//! What a setting to try is.
+//! A setting to try, and a direction with the inputs of the closed forms.
 
 use super::hosts::Atom;
 use crate::predict::Inputs;
