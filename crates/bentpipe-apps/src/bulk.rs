@@ -30,7 +30,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Bulk;
 
-/// How much to transfer.
+/// The amount to transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Amount {
     /// This many bytes.
@@ -39,12 +39,12 @@ pub enum Amount {
     Time(Duration),
 }
 
-/// What to transfer.
+/// The transfer: direction, amount, port.
 #[derive(Clone, Debug)]
 pub struct BulkSpec {
     /// Which way.
     pub direction: Direction,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
     /// The server's port.
     pub port: u16,
@@ -211,7 +211,7 @@ impl Workload for BulkWorkload {
     }
 }
 
-/// What this side does with the data.
+/// This side's part: it sends or receives the data.
 enum Half {
     Send(Sending),
     Receive(Receiving),
@@ -224,7 +224,7 @@ struct Sending {
     /// When a transfer limited by time ends; set by the first step.
     until: Option<Instant>,
     finished: bool,
-    /// Whether the receiver's own end must follow; a downloading client says itself whether all arrived.
+    /// True if the receiver's own end must follow; a downloading client says itself whether all arrived.
     confirm: bool,
 }
 
@@ -237,7 +237,7 @@ struct Receiving {
     mark: Option<(Instant, u64)>,
 }
 
-/// How a side ended, and when.
+/// The end of a side: its time and result.
 type End = (Instant, Result<(), String>);
 
 impl Half {

@@ -67,7 +67,7 @@ pub trait Workload: Any + fmt::Debug + Send + Sync {
         None
     }
 
-    /// Whether what it does depends on its seed, the data's pattern aside.
+    /// True if what it does depends on its seed, the data's pattern aside.
     fn is_random(&self) -> bool {
         false
     }

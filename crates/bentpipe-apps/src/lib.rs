@@ -69,11 +69,11 @@ pub enum Direction {
 pub struct SpecError {
     /// The spec's field.
     pub field: &'static str,
-    /// What is wrong with it, and what is allowed.
+    /// The mistake and the allowed values.
     pub message: String,
 }
 
-/// How long a server serves.
+/// The lifetime of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServerLife {
     /// Until the driver stops it, which it may do once the client is done: `is_done` is true as soon as it listens.

@@ -3,7 +3,7 @@
 //! Requests leave on a fixed grid whether or not replies come. Each carries its own stretch of the seed's pattern, so
 //! a reply tells not only whether it is damaged but, when sequence numbers have wrapped, which request it answers.
 //!
-//! What counts as what:
+//! Terms:
 //! - `received`: requests answered at least once by an undamaged reply; `loss` is 1 − received ÷ (sent − pending).
 //! - `duplicates`: undamaged replies to an answered request.
 //! - `damaged`: replies whose data differ from what was sent. They do not count as received and give no round-trip
@@ -31,7 +31,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Ping;
 
-/// How to ping.
+/// Options of a ping.
 #[derive(Clone, Debug)]
 pub struct PingSpec {
     /// Requests to send.
@@ -40,7 +40,7 @@ pub struct PingSpec {
     pub interval: Duration,
     /// Data after the eight-byte ICMP header, as `ping -s` counts.
     pub data_bytes: usize,
-    /// How long to wait for replies after the last request.
+    /// Longest wait for replies after the last request.
     pub timeout: Duration,
 }
 
@@ -100,9 +100,9 @@ struct PingKeys {
 /// A ping of a scenario.
 #[derive(Clone, Debug)]
 pub struct PingWorkload {
-    /// How to ping.
+    /// Options of a ping.
     pub spec: PingSpec,
-    /// What its data is made of.
+    /// The composition of its data.
     pub content: Content,
 }
 
@@ -359,16 +359,16 @@ fn data_offset(index: u64) -> u64 {
     index << 16
 }
 
-/// Whether there is no use in going on.
+/// True if there is no use in going on.
 fn is_final(error: SocketError) -> bool {
     matches!(error, SocketError::Denied | SocketError::Closed)
 }
 
 const COUNT_MAX: u32 = 10_000_000;
-/// What an IPv4 packet holds after 20 bytes of IP header and 8 of ICMP.
+/// Room in an IPv4 packet after 20 bytes of IP header and 8 of ICMP.
 const DATA_BYTES_MAX: usize = 65_507;
 const SEQUENCES: u64 = 65_536;
-/// How far back a late reply is looked for, in turns of the sequence number.
+/// Most turns of the sequence number that a late reply is searched back.
 const WRAPS_MAX: usize = 8;
 const ERRORS_PER_POLL_MAX: u32 = 64;
 

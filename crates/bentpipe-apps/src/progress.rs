@@ -1,4 +1,4 @@
-//! What arrived over time, and the time-out of an application that sees no progress.
+//! Progress over time, and the time-out of an application that makes none.
 
 use crate::SpecError;
 use crate::quantity;

@@ -21,7 +21,7 @@ pub enum Status {
 /// A single number.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measurement {
-    /// What was measured.
+    /// The measurement's name.
     pub quantity: Quantity,
     /// The value, in the quantity's unit.
     pub value: f64,
@@ -30,7 +30,7 @@ pub struct Measurement {
 /// A number over time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
-    /// What was measured.
+    /// The measurement's name.
     pub quantity: Quantity,
     /// Time in the run, value; in order of time.
     pub points: Vec<(Instant, f64)>,
@@ -47,7 +47,7 @@ pub struct Moments {
     pub last_byte: Option<Instant>,
 }
 
-/// What is known at some moment; partial before the end.
+/// The results at some moment; partial before the end.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
     /// Where it stands.
@@ -64,7 +64,7 @@ pub struct Report {
 
 /// One party of a workload, which can say how it went.
 pub trait App: Program {
-    /// What is known at `now`, at any time: before the end the results are partial.
+    /// The results at `now`; partial before the end.
     fn report(&self, now: Instant) -> Report;
 }
 

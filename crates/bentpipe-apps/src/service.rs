@@ -161,7 +161,7 @@ impl SourceService {
 /// Sink and source.
 struct StreamServer {
     acceptor: Acceptor,
-    /// What to send; `None`: nothing.
+    /// The pattern to send; `None`: nothing.
     pattern: Option<u64>,
     connections: Vec<Stream>,
     accepted: u64,

@@ -4,7 +4,7 @@ use crate::progress::Arrivals;
 use bentpipe_net::socket::{Received, ReceivedPattern, SocketError, SocketId, Sockets};
 use bentpipe_net::time::Instant;
 
-/// How a turn ended.
+/// The result of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     /// The socket would block, or a timer must come first: wait for the driver.
@@ -84,9 +84,9 @@ pub(crate) fn discard(sockets: &mut dyn Sockets, socket: SocketId) -> Result<(Tu
     Ok((Turn::Again, bytes))
 }
 
-/// What one call asks for at most.
+/// Most bytes that one call asks for.
 pub(crate) const CALL_BYTES_MAX: u64 = 256 * 1024;
-/// What one connection moves in one turn at most: a peer as fast as we are must not keep the driver from the others.
+/// Most bytes that one connection moves in one turn: a peer as fast as we are must not keep the driver from the others.
 pub(crate) const TURN_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The buffer that bytes without a known pattern go through.
 pub(crate) const SCRATCH_BYTES: usize = 16 * 1024;

@@ -12,7 +12,7 @@ use std::path::Path;
 /// A digest and its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// How it is computed.
+    /// Its algorithm.
     pub algorithm: Algorithm,
     /// The value; its length is the algorithm's.
     pub value: Vec<u8>,

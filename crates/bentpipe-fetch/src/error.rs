@@ -44,7 +44,7 @@ pub enum Failure {
         /// Why.
         reason: String,
     },
-    /// What came is not the protocol.
+    /// The peer does not speak the protocol.
     #[error("the server does not keep to the protocol: {0}")]
     Protocol(String),
     /// The connection ended before the data did.
@@ -56,7 +56,7 @@ pub enum Failure {
     /// The disk is full.
     #[error("{path}: the disk is full: {needed} bytes are needed")]
     DiskFull {
-        /// What could not be written.
+        /// The path that could not be written.
         path: PathBuf,
         /// Of the whole file.
         needed: u64,
@@ -66,7 +66,7 @@ pub enum Failure {
     Local {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's message.
         reason: String,
     },
     /// Another process transfers the same file.
@@ -82,7 +82,7 @@ pub enum Failure {
         algorithm: &'static str,
         /// Of what was fetched, hexadecimal.
         found: String,
-        /// What it should be.
+        /// The expected digest.
         expected: String,
         /// Who says so.
         source_of: &'static str,
@@ -92,7 +92,7 @@ pub enum Failure {
     Stopped,
 }
 
-/// What kind of failure it is: programs branch on this.
+/// The kind of failure: programs branch on this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The network or the server may do better another time.
@@ -101,7 +101,7 @@ pub enum Kind {
     Refused,
     /// The disk or a file here.
     Local,
-    /// What was fetched is not what was asked for.
+    /// The fetched data are not the requested ones.
     Content,
     /// Interrupted.
     Stopped,
@@ -149,23 +149,23 @@ impl Failure {
         }
     }
 
-    /// Whether nothing answers at that address: on the first attempt of a transfer this is final, later it is an outage.
+    /// True if nothing answers at that address: on the first attempt of a transfer this is final, later it is an outage.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Failure::Refused(_) | Failure::NameNotFound(_) | Failure::Unreachable(_))
     }
 
-    /// Whether a connection failed, not a file, and nobody asked to stop.
+    /// True if a connection failed, not a file, and nobody asked to stop.
     pub(crate) fn is_of_network(&self) -> bool {
         self.kind() == Kind::Transient
     }
 
-    /// Whether these are the server's own words.
+    /// True if these are the server's own words.
     pub(crate) fn is_said(&self) -> bool {
         use Failure::*;
         matches!(self, NotFound(_) | Unauthorised(_) | Busy(_) | Answer(_))
     }
 
-    /// What reading or writing a socket said; `place` is the server.
+    /// A failure to read or write a socket; `place` is the server.
     pub(crate) fn of_socket(error: &io::Error, place: &str) -> Failure {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => Failure::Refused(place.to_owned()),
@@ -178,7 +178,7 @@ impl Failure {
         }
     }
 
-    /// What reading or writing a file said.
+    /// A failure to read or write a file.
     pub(crate) fn of_file(error: &io::Error, path: &std::path::Path, needed: u64) -> Failure {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

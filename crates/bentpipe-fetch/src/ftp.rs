@@ -23,7 +23,7 @@ pub(crate) struct FtpServer {
     port: u16,
     user: String,
     password: String,
-    /// What RETR is given.
+    /// The argument of RETR.
     pub path: String,
     place: String,
     timeout: Duration,
@@ -454,7 +454,7 @@ impl Connection for FtpConnection {
     }
 }
 
-/// What a negative reply means (RFC 959 §4.2.1).
+/// The failure that a negative reply stands for (RFC 959 §4.2.1).
 pub(crate) fn of_reply(reply: &Reply) -> Failure {
     let text = shortened(&reply.line);
     match reply.code {
@@ -480,7 +480,7 @@ fn digits(reply: &Reply) -> Option<u64> {
     text.split('.').next()?.parse().ok()
 }
 
-/// How often a service may say that it is ready later.
+/// Most replies in which a service may announce that it is ready later.
 const ANNOUNCEMENTS_MAX: usize = 8;
 /// A greeting may be long; a page of legal text has a few kilobytes.
 const REPLY_BYTES_MAX: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! How many connections: more of them for as long as that brings more.
+//! The number of connections: it grows for as long as that brings more.
 //!
 //! One TCP connection carries at most a window each round trip, and after a loss less; several carry several times that,
 //! until the link is full. Beyond that they only lose each other's packets in the queues (Kruse: past eight on a T1 the
@@ -22,7 +22,7 @@ pub(crate) struct Growth {
     before: Option<(usize, f64)>,
 }
 
-/// What is seen at one time.
+/// One observation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub now: Instant,
@@ -47,7 +47,7 @@ impl Growth {
         Growth { target, most, growing: true, all_since: None, measured_from: None, before: None }
     }
 
-    /// How many there should be.
+    /// The number that there should be.
     pub fn target(&self) -> usize {
         self.target
     }

@@ -23,7 +23,7 @@ pub(crate) struct HttpServer {
     agents: Arc<Agents>,
 }
 
-/// What makes agents, and what all connections know.
+/// Makes agents; state that all connections share.
 pub(crate) struct Agents {
     url: Url,
     authorization: Option<String>,
@@ -379,7 +379,7 @@ pub(crate) fn place(url: &Url) -> String {
     }
 }
 
-/// Whether credentials for `url` go to `target` as well: the same server, or its encrypted twin (RFC 9110 §15.4 leaves it to us).
+/// True if credentials for `url` go to `target` as well: the same server, or its encrypted twin (RFC 9110 §15.4 leaves it to us).
 fn may_know(url: &Url, target: &Url) -> bool {
     let is_twin = url.host() == target.host()
         && (url.scheme(), target.scheme()) == ("http", "https")
@@ -406,7 +406,7 @@ fn redirect(from: &Url, response: &Response<Body>) -> Result<Option<Url>, Failur
     Ok(Some(target))
 }
 
-/// Whether a content coding is what the file's name says it is: servers send `a.tar.gz` as a tar file coded with gzip, and who asks for
+/// True if a content coding is what the file's name says it is: servers send `a.tar.gz` as a tar file coded with gzip, and who asks for
 /// it wants the file as it lies there.
 fn is_of_the_name(coding: &str, url: &Url) -> bool {
     let ends: &[&str] = match coding.trim().to_ascii_lowercase().as_str() {
@@ -423,7 +423,7 @@ fn is_of_the_name(coding: &str, url: &Url) -> bool {
     ends.iter().any(|end| path.ends_with(end))
 }
 
-/// What an HTTP status other than success means.
+/// The failure that an HTTP status other than success stands for.
 pub(crate) fn of_status(status: StatusCode, response: &Response<Body>) -> Failure {
     let text = status.to_string();
     match status.as_u16() {
@@ -439,7 +439,7 @@ pub(crate) fn of_status(status: StatusCode, response: &Response<Body>) -> Failur
     }
 }
 
-/// What ureq's error means.
+/// The failure that an error of ureq stands for.
 pub(crate) fn of_ureq(error: ureq::Error, place: &str) -> Failure {
     use ureq::Error;
     match error {
@@ -544,7 +544,7 @@ pub(crate) fn percent_decode(text: &str) -> Vec<u8> {
     decoded
 }
 
-/// What a server says, short enough for a message and without control characters.
+/// A server's text, short enough for a message and without control characters.
 pub(crate) fn shortened(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MESSAGE_CHARS_MAX).collect()
 }

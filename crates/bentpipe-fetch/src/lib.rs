@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How to transfer.
+/// Options of a transfer.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Connections at once.
@@ -45,13 +45,13 @@ pub struct Options {
     pub overwrite: bool,
     /// Certificates to trust instead of the public ones, in PEM.
     pub ca: Option<PathBuf>,
-    /// What the file's digest must be.
+    /// The digest that the file must have.
     pub digest: Option<digest::Digest>,
     /// Set from outside to stop.
     pub stop: Arc<AtomicBool>,
 }
 
-/// How many connections.
+/// The number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
     /// So many.
@@ -88,7 +88,7 @@ pub struct Progress {
     pub received: u64,
     /// Connections that deliver.
     pub connections: usize,
-    /// What happened since the last report, for people.
+    /// Events since the last report, for people.
     pub notes: Vec<String>,
     /// All bytes are here and the digest is being computed.
     pub checking: bool,
@@ -109,9 +109,9 @@ pub struct Outcome {
     pub connections: usize,
     /// Of the first TCP handshake.
     pub round_trip: Option<Duration>,
-    /// What was verified, and who gave it.
+    /// The verified digest and its source.
     pub digest: Option<(digest::Digest, &'static str)>,
-    /// Whether the server said how long the file is.
+    /// True if the server said how long the file is.
     pub size_checked: bool,
     /// Attempts that failed and were made up for.
     pub failed_attempts: u32,

@@ -28,7 +28,7 @@ pub(crate) struct Part {
     target: PathBuf,
 }
 
-/// What the state file holds.
+/// The contents of the state file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
@@ -48,7 +48,7 @@ impl State {
         State { version: VERSION, url: shown(url), query: query_digest(url), identity, done }
     }
 
-    /// Whether it is from this address. Files that were copied together may well agree in size and date, and in an `ETag` made
+    /// True if it is from this address. Files that were copied together may well agree in size and date, and in an `ETag` made
     /// of them; a query may hold nothing but a key that expires, or say which file is meant: then the `ETag` tells.
     pub fn is_from(&self, url: &Url) -> bool {
         let same_query = self.query == query_digest(url) || self.identity.strong_etag().is_some();
@@ -106,7 +106,7 @@ impl Part {
         Ok((part, state))
     }
 
-    /// Whether a file may get this name: found out before an hour of airtime is spent.
+    /// True if a file may get this name: found out before an hour of airtime is spent.
     pub fn may_become(target: &Path, overwrite: bool) -> Result<(), Failure> {
         crate::check_name(target)?;
         let metadata = match target.symlink_metadata() {
@@ -176,7 +176,7 @@ impl Part {
         }
     }
 
-    /// Whether a state is saved that the next process can go on from.
+    /// True if a state is saved that the next process can go on from.
     pub fn has_state(&self) -> bool {
         self.state.exists()
     }
@@ -249,7 +249,7 @@ impl Part {
     }
 }
 
-/// Whether an unfinished file of that name waits for the next [`get`](crate::get).
+/// True if an unfinished file of that name waits for the next [`get`](crate::get).
 pub fn is_kept(target: &Path) -> bool {
     beside(target, STATE_END).is_some_and(|state| state.exists())
 }

@@ -12,7 +12,7 @@ struct Piece {
     at: u64,
     /// The first byte that is not its own; `u64::MAX` while the size is unknown.
     end: u64,
-    /// What it was at first, and so how far the server's answer goes.
+    /// The end as first requested, and so how far the server's answer goes.
     asked: u64,
 }
 
@@ -47,7 +47,7 @@ impl Plan {
         &self.done
     }
 
-    /// Whether every byte is there.
+    /// True if every byte is there.
     pub fn is_complete(&self) -> bool {
         self.size.is_some_and(|size| self.done.bytes() == size)
     }
@@ -127,7 +127,7 @@ impl Plan {
         self.done.insert(at, at + length);
     }
 
-    /// What the worker still has to fetch: where it is, and where its piece ends.
+    /// The rest of a worker's piece: its position and the piece's end.
     pub fn rest(&self, worker: WorkerId) -> Option<(u64, u64)> {
         self.pieces.get(worker).copied().flatten().map(|piece| (piece.at, piece.end))
     }

@@ -34,11 +34,11 @@ pub struct PutProgress {
     pub done: u64,
     /// Connections that send.
     pub connections: usize,
-    /// What happened since the last report, for people.
+    /// Events since the last report, for people.
     pub notes: Vec<String>,
 }
 
-/// How one file fared.
+/// The outcome of one file.
 #[derive(Clone, Debug)]
 pub struct PutOutcome {
     /// The local file.
@@ -51,7 +51,7 @@ pub struct PutOutcome {
     pub resumed_from: u64,
     /// From the start of its own transfer.
     pub elapsed: Duration,
-    /// What happened.
+    /// The cause.
     pub result: Result<(), Failure>,
 }
 
@@ -310,7 +310,7 @@ impl Crew {
         }
     }
 
-    /// How much of a file is there, once nobody writes to it any more.
+    /// The size of a partial file, once nobody writes to it any more.
     fn resting_size(&self, session: &mut Session, part: &str, wire: &Wire) -> Result<u64, Failure> {
         let pause = (wire.round_trip().unwrap_or_default() * REST_ROUND_TRIPS).max(REST_MIN);
         let begun = Instant::now();
@@ -451,7 +451,7 @@ fn server_place(url: &Url) -> String {
     crate::http::place(url)
 }
 
-/// Whether the URL names a file or a folder.
+/// True if the URL names a file or a folder.
 pub fn names_folder(url: &Url) -> bool {
     file_name(url).is_none()
 }

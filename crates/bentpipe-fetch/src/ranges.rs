@@ -65,7 +65,7 @@ impl RangeSet {
         self.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// What of `0..size` is not here.
+    /// The parts of `0..size` that are missing.
     pub fn missing(&self, size: u64) -> RangeSet {
         let mut missing = RangeSet::default();
         missing.insert(0, size);

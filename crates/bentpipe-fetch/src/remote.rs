@@ -1,4 +1,4 @@
-//! What a transfer needs of a protocol: a file at a server that gives bytes from any offset.
+//! The contract between a transfer and a protocol: a file at a server that gives bytes from any offset.
 
 use crate::digest::Digest;
 use crate::error::Failure;
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What the server says of the file.
+/// The server's description of a file.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// What tells this version of the file from another.
+    /// Identifies this version of the file.
     pub identity: Identity,
     /// Of the whole file, if the server offers any.
     pub digests: Vec<Digest>,
 }
 
-/// What tells one version of a file from another.
+/// Identifies one version of a file.
 #[derive(Clone, Default, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
@@ -29,7 +29,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// How the file differs now, as far as both sides say anything.
+    /// The difference of the file's identity now, as far as both sides state anything.
     pub fn change_to(&self, now: &Identity) -> Option<String> {
         fn differ<T: PartialEq>(a: &Option<T>, b: &Option<T>) -> bool {
             matches!((a, b), (Some(a), Some(b)) if a != b)
@@ -50,13 +50,13 @@ impl Identity {
         })
     }
 
-    /// Whether an interrupted transfer can be continued: size alone does not tell two versions apart, nor does a weak `ETag`
+    /// True if an interrupted transfer can be continued: size alone does not tell two versions apart, nor does a weak `ETag`
     /// (RFC 9110 §8.8.1).
     pub fn can_resume(&self) -> bool {
         self.size.is_some() && (self.strong_etag().is_some() || self.modified.is_some())
     }
 
-    /// Whether `now` says that it is this very version, and not only nothing to the contrary.
+    /// True if `now` says that it is this very version, and not only nothing to the contrary.
     pub fn is_confirmed_by(&self, now: &Identity) -> bool {
         let same = |a: Option<&str>, b: Option<&str>| a.is_some() && a == b;
         self.change_to(now).is_none()
@@ -79,14 +79,14 @@ pub(crate) trait Server: Send + Sync {
     fn round_trips_to_start(&self) -> u32;
 }
 
-/// What a connection's owner lets others see and do.
+/// A connection as seen by other threads.
 #[derive(Default)]
 pub(crate) struct Wire {
     round_trip_us: AtomicU64,
     hang_up: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
-/// How a request was answered.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub remote: Remote,
@@ -106,7 +106,7 @@ pub(crate) trait Connection: Send {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure>;
     /// The rest of the answer is not wanted.
     fn abandon(&mut self);
-    /// What the server says of the file now; `None` when every answer has said it.
+    /// The server's current description of the file; `None` when every answer contains it.
     fn look_again(&mut self, wire: &Wire) -> Result<Option<Identity>, Failure>;
 }
 
@@ -121,7 +121,7 @@ impl Wire {
         self.round_trip_us.store(u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
     }
 
-    /// How to end what the connection waits for.
+    /// Sets the action that ends the connection's wait.
     pub fn on_hang_up(&self, action: Box<dyn FnOnce() + Send>) {
         *self.hang_up.lock() = Some(action);
     }

@@ -96,7 +96,7 @@ impl Drop for Unlock {
     }
 }
 
-/// What outlasts a new start.
+/// Totals that outlast a restart.
 #[derive(Default)]
 struct Totals {
     bytes: u64,
@@ -134,9 +134,9 @@ struct Inner {
     plan: Plan,
     growth: Growth,
     workers: Vec<Worker>,
-    /// What the server says of the file, once it has.
+    /// The server's description of the file, once it is known.
     remote: Option<Remote>,
-    /// What an earlier run knew of it.
+    /// The identity that an earlier run recorded.
     before: Option<Identity>,
     /// The server gives the whole file or nothing.
     whole_only: bool,
@@ -378,13 +378,13 @@ impl Shared {
         }
     }
 
-    /// How long a connection may take to begin, log in and all, before it counts as stuck.
+    /// Longest time for a connection to begin, login included, before it counts as stuck.
     fn patience(&self, inner: &Inner) -> Duration {
         let round_trips = self.server.round_trips_to_start() + STALL_ROUND_TRIPS;
         (inner.round_trip().unwrap_or_default() * round_trips).max(STALL_MIN)
     }
 
-    /// How many workers are missing.
+    /// The number of missing workers.
     fn grow(&self, inner: &mut Inner, now: Instant) -> usize {
         let present = inner.workers.iter().filter(|worker| !worker.gone).count();
         if inner.remote.is_none() {
@@ -471,7 +471,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// What a worker is to do next; waits until there is something.
+    /// A worker's next task; blocks until there is one.
     fn next(&self, id: WorkerId) -> Next {
         let mut inner = self.lock();
         if id > 0 && inner.remote.is_none() && !std::mem::replace(&mut inner.workers[id].prepared, true) {

@@ -1,4 +1,4 @@
-//! What idle connections cost: 5,000 of them over the satellite side, in virtual time, both gateways in this process.
+//! The memory of idle connections: 5,000 of them over the satellite side, in virtual time, both gateways in this process.
 //!
 //! `cargo bench -p bentpipe-gateway --bench memory [CONNECTIONS]`
 

@@ -7,15 +7,15 @@ use crate::relay::frame::{DATA_MAX, Malformed, PACKED_MAX, put_varint, take_vari
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
 
-/// What a context may look back to: 64 kB (2^16). Twice that gains 2 % on web pages and text and costs twice the memory.
+/// The history of a context: 64 kB (2^16). Twice that gains 2 % on web pages and text and costs twice the memory.
 const WINDOW_LOG: u32 = 16;
 /// zstd's own default.
 const LEVEL: i32 = 3;
 /// Entries of the match finder's two tables, 2^14 each: what a window of 64 kB fills.
 const TABLE_LOG: u32 = 14;
-/// What a context that packs takes of memory at most; a test holds it.
+/// Most memory of a compressing context; a test checks it.
 pub(crate) const PACKER_BYTES: u64 = 640 << 10;
-/// What a context that unpacks takes at most; a test holds it.
+/// Most memory of a decompressing context; a test checks it.
 pub(crate) const UNPACKER_BYTES: u64 = 384 << 10;
 
 /// Chunks below this go uncompressed: the frame would be longer.
@@ -24,13 +24,13 @@ const LEAST: usize = 32;
 const WORTH: (usize, usize) = (7, 8);
 /// Bytes over which a running context proves its worth.
 const JUDGED_OVER: u64 = 64 << 10;
-/// What passes uncompressed before the next trial after one that failed; each further one waits twice as long.
+/// Bytes that pass uncompressed before the next trial after one that failed; each further one waits twice as long.
 const PAUSE: u64 = 256 << 10;
 const PAUSE_MAX: u64 = 64 << 20;
 /// Bytes that a trial looks at.
 const TRIAL: usize = 4096;
 
-/// What [`Packer::pack`] decided.
+/// The decision of [`Packer::pack`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Packed {
     /// The payload of a packed frame was appended.
@@ -60,7 +60,7 @@ impl Packer {
         Packer { context: None, fresh: true, seen_any: false, pause: 0, next_pause: PAUSE, from: 0, to: 0 }
     }
 
-    /// Whether it holds memory for a context.
+    /// True if it holds memory for a context.
     pub(crate) fn has_context(&self) -> bool {
         self.context.is_some()
     }
@@ -120,7 +120,7 @@ impl Packer {
     }
 }
 
-/// Whether a connection starts as TLS does: a handshake record (RFC 8446 §5.1). Its hello may shrink, the rest never does.
+/// True if a connection starts as TLS does: a handshake record (RFC 8446 §5.1). Its hello may shrink, the rest never does.
 fn is_tls(first: &[u8]) -> bool {
     matches!(first, [0x16, 0x03, 0..=4, ..])
 }

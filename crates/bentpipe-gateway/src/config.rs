@@ -42,7 +42,7 @@ impl GatewayConfig {
 }
 
 impl SatelliteConfig {
-    /// What a gateway at `side` of `link` should know of it: the rate of its sending direction at the start, the
+    /// The configuration of a gateway at `side` of `link`: the rate of its sending direction at the start, the
     /// share of packets that its bit errors and its packet loss take there, and whether it must be set up.
     #[must_use]
     pub fn of_link(link: &LinkConfig, side: Side) -> SatelliteConfig {

@@ -1,8 +1,8 @@
-//! What a gateway has done: the figures of its metrics, records and reports.
+//! A gateway's counters: the source of its metrics, records and reports.
 
 use crate::satellite::Statistics;
 
-/// What a gateway has done so far. Every field counts up, except those that say "now".
+/// A gateway's counters so far. Every field counts up, except those that say "now".
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Figures {
     /// Relayed connections that are open now.
@@ -49,7 +49,7 @@ pub struct Figures {
     pub bytes_received: u64,
     /// Of the bytes taken, those that went through compression.
     pub compressed_from: u64,
-    /// What compression made of them.
+    /// The bytes after compression.
     pub compressed_to: u64,
     /// Packets that passed the gateway by.
     pub beside_packets: u64,
@@ -63,12 +63,12 @@ pub struct Figures {
     pub connected: bool,
     /// The other gateway is silent now, though something was expected.
     pub silent: bool,
-    /// What the satellite side has seen.
+    /// The satellite side's statistics.
     pub satellite: Statistics,
 }
 
 impl Figures {
-    /// How much shorter compression made what it was given: 1 when nothing went through it.
+    /// Bytes before compression ÷ bytes after: 1 when nothing went through it.
     #[must_use]
     pub fn compression_ratio(&self) -> f64 {
         if self.compressed_to == 0 { 1.0 } else { self.compressed_from as f64 / self.compressed_to as f64 }

@@ -60,7 +60,7 @@ pub struct GatewayFile {
     pub metrics: Option<SocketAddr>,
     /// The user to become once everything that needs rights is open.
     pub user: Option<String>,
-    /// How long a shutdown waits for connections to end.
+    /// Longest time that a shutdown waits for connections to end.
     pub drain: Duration,
 }
 

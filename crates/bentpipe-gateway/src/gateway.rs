@@ -16,15 +16,15 @@ use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
 use std::net::SocketAddr;
 
-/// How often traffic beside the pair is measured while there is any traffic.
+/// Interval between measurements of bypassing traffic while there is any traffic.
 const BESIDE_EVERY: Duration = Duration::from_millis(100);
 /// When a datagram that found no room is tried again, if no socket announces room before.
 const RETRY: Duration = Duration::from_millis(1);
 /// When a port that could not be opened is tried again.
 const REOPEN: Duration = Duration::from_secs(1);
-/// How often idle connections are asked for credit, while others want some: every one is looked at.
+/// Interval at which idle connections are asked to return credit while others need some: every one is polled.
 const ASK_BACK_EVERY: Duration = Duration::from_millis(200);
-/// How many at a time.
+/// Most connections at a time.
 const ASK_BACK_MAX: usize = 256;
 /// Packets of strangers that are worth a line in the log, and the time between two lines.
 const STRANGER_PACKETS: (u64, Duration) = (100, Duration::from_secs(60));
@@ -70,7 +70,7 @@ struct PairPort {
     reported: bool,
 }
 
-/// What is known of the other gateway.
+/// The state of the other gateway.
 #[derive(Default)]
 struct Pair {
     /// Since when it should be connected at any moment: the start, or the loss of a connection that is soon replaced.
@@ -87,7 +87,7 @@ struct Pair {
     told_addresses: bool,
 }
 
-/// What goes past.
+/// Traffic that bypasses the relay.
 #[derive(Default)]
 struct Beside {
     last: Option<(Instant, Bypassed)>,
@@ -139,7 +139,7 @@ impl Gateway {
         }
     }
 
-    /// What it has done so far.
+    /// Its counters so far.
     #[must_use]
     pub fn figures(&self) -> Figures {
         Figures {
@@ -152,7 +152,7 @@ impl Gateway {
         }
     }
 
-    /// What it was told, the rate as it was set last.
+    /// Its configuration, with the rate as it was set last.
     #[must_use]
     pub fn config(&self) -> &GatewayConfig {
         &self.shared.config
@@ -187,7 +187,7 @@ impl Gateway {
         }
     }
 
-    /// What has happened since the last call, for the log.
+    /// The events since the last call, for the log.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         self.shared.notices.take()
     }

@@ -1,4 +1,4 @@
-//! What an operator wants in the log: events of a gateway, for whoever drives it to write down.
+//! Events of a gateway for the operator's log; the driver writes them.
 
 use crate::satellite::Loss;
 use bentpipe_net::units::BitRate;
@@ -25,7 +25,7 @@ impl Server {
     }
 }
 
-/// How a connection request ended, seen from the far side.
+/// The outcome of a connection request at the far side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// The server answered.
@@ -66,9 +66,9 @@ pub enum Notice {
     StrangerPackets(u64),
     /// The declared rate is too high for the link: the rate is held down.
     HeldDown {
-        /// What was declared.
+        /// The declared rate.
         declared: BitRate,
-        /// What is used now.
+        /// The rate in use now.
         now: BitRate,
     },
     /// The rate is no longer held down.
@@ -79,7 +79,7 @@ pub enum Notice {
         client: Option<SocketAddr>,
         /// Who was asked for.
         server: Server,
-        /// What became of it.
+        /// Its outcome.
         outcome: Outcome,
     },
     /// New requests pass the gateway by from now on (`fail = "open"`), or are refused (`fail = "closed"`).
@@ -93,7 +93,7 @@ pub enum Notice {
     LimitReached(&'static str),
     /// The other gateway sent something that is not the protocol on one stream, which was reset.
     Malformed {
-        /// What was wrong.
+        /// The mistake.
         what: &'static str,
     },
     /// Servers see this site's address instead of their clients'.

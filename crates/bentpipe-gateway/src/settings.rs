@@ -26,7 +26,7 @@ pub struct Settings {
     pub rate: Rate,
     /// When requests are answered.
     pub open: Open,
-    /// What becomes of requests while the other gateway cannot be reached.
+    /// The treatment of requests while the other gateway cannot be reached.
     pub fail: Fail,
     /// Compression of what this side sends.
     pub compression: Compression,
@@ -46,7 +46,7 @@ pub struct Settings {
     pub pending: usize,
     /// Connections that may be relayed at once, at least 1; further ones are ignored.
     pub connections: usize,
-    /// Whether the other gateway may have this one connect to loopback addresses.
+    /// True if the other gateway may have this one connect to loopback addresses.
     pub loopback: bool,
     /// Bounds of memory.
     pub memory: Memory,
@@ -78,7 +78,7 @@ pub enum Open {
     Early,
 }
 
-/// What becomes of new connections while the other gateway cannot be reached.
+/// The treatment of new connections while the other gateway cannot be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fail {
@@ -100,7 +100,7 @@ pub enum Compression {
     Off,
 }
 
-/// What the relay may hold.
+/// Limits of the relay's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
@@ -135,7 +135,7 @@ pub struct Interactive {
 }
 
 impl Memory {
-    /// What one connection may hold in the relay beside its credit, both directions together: a frame on its way out that
+    /// Memory that one connection may take in the relay in addition to its credit, both directions together: a frame on its way out that
     /// the link has no room for, a frame that has arrived, what was read with it, what it unpacks to; and the 64 kB that
     /// every connection may have on its way.
     pub const CONNECTION: DataSize = DataSize { bytes: 128 << 10 };

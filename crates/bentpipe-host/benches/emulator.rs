@@ -30,7 +30,7 @@ struct World {
     emulation: Option<Emulation>,
 }
 
-/// What one UDP round found.
+/// The result of one UDP round.
 #[derive(Clone, Debug, Default)]
 struct Round {
     sent: u64,
@@ -246,7 +246,7 @@ impl Drop for World {
     }
 }
 
-/// How late a thread is that does nothing but wait for `rate` deadlines a second: what interrupts and the hypervisor take
+/// The lateness of a thread that does nothing but wait for `rate` deadlines a second: the time that interrupts and the hypervisor take
 /// from any program on this machine, and so the least that a user-space emulator can reach.
 fn spin_floor(rate: u64, time: Wait) -> Round {
     let start = Wall::now();

@@ -21,7 +21,7 @@ impl Clock {
         Instant { ns: monotonic_ns().saturating_sub(self.start_ns) }
     }
 
-    /// What must be subtracted from a real-time stamp (nanoseconds since 1970) to get model time, right to about a tenth
+    /// The offset to subtract from a real-time stamp (nanoseconds since 1970) to get model time, right to about a tenth
     /// of a microsecond. `None` when the thread was interrupted between the two readings: keep the value from before.
     #[must_use]
     pub fn real_time_offset(&self) -> Option<u64> {

@@ -109,13 +109,13 @@ impl Drop for SiteDriver {
 }
 
 impl RunningApp {
-    /// Whether the program says that it is done (a server may still serve).
+    /// True if the program says that it is done (a server may still serve).
     pub fn has_ended(&mut self) -> bool {
         self.has_ended |= self.ended.try_recv().is_ok();
         self.has_ended
     }
 
-    /// How far the program is. `None`: its thread is gone.
+    /// The program's report so far. `None`: its thread is gone.
     #[must_use]
     pub fn report(&self) -> Option<Report> {
         let (answer, answered) = channel();

@@ -23,7 +23,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// What to emulate.
+/// The network to emulate.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// Links with their models.
@@ -53,9 +53,9 @@ pub struct Emulation {
     capture: Option<Capture>,
 }
 
-/// What an emulation leaves.
+/// The results of an emulation.
 pub struct EmulationOutcome {
-    /// What the pump saw.
+    /// The pump's results.
     pub pump: PumpOutcome,
     /// Packets left out of the capture because the disk was too slow; or why the capture is broken.
     pub capture: Option<io::Result<u64>>,

@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tcp::{Captured, TcpExit};
 
-/// What the sites may reach besides the Internet.
+/// Destinations that the sites may reach in addition to the Internet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InternetOptions {
     /// [`GATEWAY`] stands for the machine's loopback address, where services listen that are meant for the machine alone.
@@ -66,7 +66,7 @@ pub enum InternetError {
     NotUp {
         /// For whom.
         site: String,
-        /// What happened.
+        /// The cause.
         cause: &'static str,
         /// Its standard error.
         errors: String,
@@ -84,7 +84,7 @@ pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 
 /// 198.18.0.0/15, which is nowhere on the Internet (RFC 2544).
 const RANGE_PREFIX: u8 = 15;
-/// What programs find as their resolver where the machine's is on its loopback.
+/// The resolver's address for programs where the machine's is on its loopback.
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 253);
 const RESOLVER_PORT: u16 = 53;
 const RESOLVER_KEYWORD: &str = "nameserver";
@@ -139,14 +139,14 @@ pub fn start(
     Ok(internet)
 }
 
-/// What the programs' /etc/resolv.conf must be; `None`: the machine's will do.
+/// The programs' /etc/resolv.conf; `None`: the machine's will do.
 #[must_use]
 pub fn resolver_text() -> Option<String> {
     translate_resolver(&machine_resolver_text())
 }
 
 impl Internet {
-    /// What stood between the link and the Internet, for the record.
+    /// The path between the link and the Internet, for the record.
     #[must_use]
     pub fn description(&self) -> String {
         let echo =
@@ -318,7 +318,7 @@ fn route_terminal(emulation: &Emulation, way: &Way) -> io::Result<()> {
     })
 }
 
-/// What on the machine's side stands behind the address that a terminal asked for; `None`: it is refused.
+/// The machine's address behind the one that a terminal requested; `None`: it is refused.
 fn machine_address(asked: SocketAddrV4, options: InternetOptions, resolver: Option<Ipv4Addr>) -> Option<SocketAddrV4> {
     let address = match (*asked.ip(), asked.port()) {
         (GATEWAY, _) => options.reach_machine_loopback.then_some(Ipv4Addr::LOCALHOST),
@@ -374,13 +374,13 @@ fn version() -> Result<String, InternetError> {
     Ok(line.strip_prefix("pasta ").unwrap_or(line).to_owned())
 }
 
-/// Whether the machine lets this user send echo requests without further rights, as pasta does.
+/// True if the machine lets this user send echo requests without further rights, as pasta does.
 fn echo_is_open() -> bool {
     use rustix::net::{AddressFamily, SocketType, ipproto, socket};
     socket(AddressFamily::INET, SocketType::DGRAM, Some(ipproto::ICMP)).is_ok()
 }
 
-/// What pasta says, without its complaints that a machine has no system log. Ends with it.
+/// Collects pasta's error output, without its complaints that a machine has no system log. Ends with it.
 fn collect_errors(mut errors: impl Read) -> String {
     let mut kept = Vec::new();
     let mut buffer = [0u8; 1024];

@@ -1,4 +1,4 @@
-//! How late packets leave: wall time minus model time. A run that was late says so instead of being quietly wrong.
+//! Lateness of packets: wall time minus model time. A run that was late says so instead of being quietly wrong.
 
 use bentpipe_net::time::{Duration, Instant};
 use hdrhistogram::Histogram;
@@ -10,7 +10,7 @@ pub struct LatenessRecorder {
     worst: Vec<(Duration, Instant)>,
 }
 
-/// How many of the worst are kept with their times.
+/// Number of the worst that are kept with their times.
 const WORST_KEPT: usize = 100;
 /// Longest lateness told apart, in nanoseconds.
 const LONGEST_NS: u64 = 60_000_000_000;

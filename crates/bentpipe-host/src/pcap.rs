@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 /// Bytes that may wait for the writer.
 const BUFFER_BYTES: usize = 32 << 20;
-/// How often the writer looks.
+/// Interval of the writer's polling.
 const WRITE_EVERY: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// The pump's side of a capture.

@@ -168,7 +168,7 @@ impl PacketPort {
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
     }
 
-    /// Whether the other end of the pair is up.
+    /// True if the other end of the pair is up.
     pub fn has_carrier(&self) -> bool {
         // SAFETY: the kernel reads a name and writes flags within the structure.
         unsafe {

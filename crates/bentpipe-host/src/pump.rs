@@ -64,7 +64,7 @@ pub struct PumpLink {
     pub carries_ethernet: bool,
 }
 
-/// What others may ask of a running pump.
+/// Requests to a running pump.
 pub struct PumpControl {
     stop: AtomicBool,
     waker: Waker,
@@ -139,11 +139,11 @@ impl PumpControl {
 /// Samples tell the state of the links this long ago.
 const SAMPLE_MARGIN: Duration = Duration::from_millis(1);
 
-/// What a run leaves.
+/// The results of a run.
 pub struct PumpOutcome {
     /// The links, with their counters.
     pub links: Vec<LinkOutcome>,
-    /// How late packets left.
+    /// The lateness of packets.
     pub lateness: LatenessRecorder,
     /// Packets that could not be handed to a host's kernel.
     pub send_failures: u64,
@@ -155,7 +155,7 @@ pub struct PumpOutcome {
     pub end: Instant,
 }
 
-/// What one link leaves.
+/// The results of one link.
 pub struct LinkOutcome {
     /// The model.
     pub link: Link<Buffer>,
@@ -595,7 +595,7 @@ fn drain(state: &mut LinkState, due: Instant) {
     }
 }
 
-/// Whether a frame holds an IPv4 or IPv6 packet.
+/// True if a frame holds an IPv4 or IPv6 packet.
 fn is_ip(frame: &[u8]) -> bool {
     let kind = frame.get(12..14).and_then(|kind| kind.try_into().ok()).map(u16::from_be_bytes);
     matches!(kind, Some(ether_type::IPV4 | ether_type::IPV6))

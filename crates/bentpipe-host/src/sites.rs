@@ -31,7 +31,7 @@ pub enum SiteError {
     Step {
         /// The site.
         site: String,
-        /// What failed.
+        /// The failure.
         source: NamespaceError,
     },
 }
@@ -84,7 +84,7 @@ pub(crate) fn interface_mtu(interface: &InterfacePlan, config: &TcpConfig) -> u6
     config.mtu.map_or(interface.mtu, |mtu| mtu.bytes.min(interface.mtu))
 }
 
-/// What is the same for every site, before it has devices.
+/// Preparation that is the same for every site, before it has devices.
 fn prepare(site: &SitePlan) -> io::Result<()> {
     switch_ipv6_off()?;
     // Every group of this namespace may open ping sockets; inside a user namespace only the mapped one exists.

@@ -283,7 +283,7 @@ unsafe fn private_mounts(overlay: &Overlay) -> io::Result<()> {
     Ok(())
 }
 
-/// What a program in a site may do without root: all to its own network, nothing else. CAP_NET_BIND_SERVICE,
+/// Capabilities of a program in a site without root: all to its own network, nothing else. CAP_NET_BIND_SERVICE,
 /// CAP_NET_ADMIN, CAP_NET_RAW (linux/capability.h).
 const PROGRAM_RIGHTS: &[u32] = &[10, 12, 13];
 /// A helper must also enter its site and may shut itself in: CAP_SYS_ADMIN, over our own user namespace only.

@@ -1,4 +1,4 @@
-//! What a port sees of its host's TCP: it holds the advertised window where the kernel cannot, and keeps the facts that
+//! A port's view of its host's TCP: it limits the advertised window where the kernel cannot, and keeps the facts that
 //! the record calls "seen".
 //!
 //! The kernel takes a receive window as a suggestion only. So packets that leave the host have their advertised window
@@ -35,7 +35,7 @@ pub struct Tap {
 /// One connection: what the host sent, and what it needs to know of the peer.
 #[derive(Clone, Debug, Default)]
 pub struct Connection {
-    /// What the host showed on the wire; windows after the port's limit.
+    /// Observations of the host on the wire; windows after the port's limit.
     pub facts: FlowFacts,
     /// Window scale of the host's kernel, before the port lowered it.
     offered_scale: Option<u8>,
@@ -80,7 +80,7 @@ impl Connection {
         u64::from(mss).saturating_sub(timestamps).max(1)
     }
 
-    /// What of `limit` may be advertised: whole segments, if there is room for one. A sender would fill the rest of the
+    /// The part of `limit` that may be advertised: whole segments, if there is room for one. A sender would fill the rest of the
     /// window with one small segment a round trip (RFC 1122 §4.2.3.3 asks receivers to avoid that, and stacks without
     /// window scaling, Linux among them, advertise whole segments).
     fn whole_segments(&self, limit: u64) -> u64 {
@@ -89,7 +89,7 @@ impl Connection {
     }
 }
 
-/// What a host that offers no MSS accepts (RFC 9293 §3.7.1).
+/// The MSS of a host that offers none (RFC 9293 §3.7.1).
 const MSS_USUAL: u16 = 536;
 
 impl Tap {

@@ -148,7 +148,7 @@ const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 /// TCP_INFINITE_SSTHRESH (include/net/tcp.h).
 const SSTHRESH_INFINITE: u32 = 0x7fff_ffff;
 
-/// What the thread and its owner share.
+/// State that the thread and its owner share.
 #[derive(Debug, Default)]
 struct Shared {
     stop: Mutex<bool>,
@@ -331,13 +331,13 @@ struct Identity {
     cookie: u64,
 }
 
-/// What one datagram of a dump told.
+/// The contents of one datagram of a dump.
 #[derive(Debug)]
 struct Read {
     seen: Vec<Seen>,
     /// Everything could be read, and the kernel does not say that the dump missed changes.
     whole: bool,
-    /// How the dump ended; `None`: more is to come.
+    /// The end of the dump; `None`: more is to come.
     end: Option<io::Result<()>>,
 }
 

@@ -16,7 +16,7 @@ pub struct HeldSetting {
     pub key: &'static str,
     /// As asked.
     pub asked: String,
-    /// What the kernel says it set; `None`: the emulator's port holds it.
+    /// The value that the kernel reports; `None`: the emulator's port enforces it.
     pub kernel: Option<String>,
 }
 
@@ -82,7 +82,7 @@ pub fn check(config: &TcpConfig) -> Result<(), KeyProblem> {
     Ok(())
 }
 
-/// What no Linux has a way to set: (key, whether it is asked for, why not).
+/// Settings that no Linux supports: (key, true if configured, reason).
 fn refusals(config: &TcpConfig) -> [(&'static str, bool, &'static str); 17] {
     let off = |switch: Option<bool>| switch == Some(false);
     let recovery = config.recovery.is_some_and(|recovery| recovery != Recovery::NewReno);
@@ -134,7 +134,7 @@ struct Sysctl {
     key: &'static str,
     name: &'static str,
     value: u64,
-    /// What the kernel takes.
+    /// The values that the kernel accepts.
     allowed: RangeInclusive<u64>,
     unit: &'static str,
 }
@@ -197,7 +197,7 @@ fn hystart_of_machine() -> Option<bool> {
     Some(std::fs::read_to_string(HYSTART).ok()?.trim() != "0")
 }
 
-/// What the emulator's port holds for this host.
+/// The window limits that the emulator's port enforces for this host.
 #[must_use]
 pub fn window_limits(config: &TcpConfig) -> WindowLimits {
     WindowLimits {

@@ -1,4 +1,4 @@
-//! What a gateway pair reaches, in virtual time, beside end-to-end TCP in the same run: `make bench`.
+//! The performance of a gateway pair in virtual time, next to end-to-end TCP in the same run: `make bench`.
 //!
 //! Medians over the seeds, unless a line says otherwise. A figure that something is asked of has a verdict beside it; the bench
 //! fails when one is missed. `cargo bench -p bentpipe-lab --bench gateway -- SEEDS` takes another number of seeds than ten.
@@ -61,7 +61,7 @@ const RESUMED_MAX_S: f64 = 1.5;
 /// Arrivals are sampled this often where the time of one matters.
 const SAMPLE_EVERY: Duration = Duration::from_millis(10);
 
-/// What is asked of the pair, and what it reaches.
+/// The aims for the pair, and its results.
 #[derive(Default)]
 struct Aims {
     met: u32,

@@ -27,7 +27,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// How to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct LiveOptions {
     /// The rights the process has.
@@ -75,7 +75,7 @@ pub enum LiveError {
 
 /// Longest sleep: a stop takes effect after this time at most.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// How often the kernel's TCP state is sampled.
+/// Interval between samples of the kernel's TCP state.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Checks what only a live run needs, before anything starts: settings this kernel keeps, programs that exist.
 pub fn check(scenario: &Scenario) -> Result<(), Problem> {

@@ -25,7 +25,7 @@ pub fn seeds(case: &Case, pair: &Pair, seed: u64) -> ([u64; 2], u64) {
 pub struct Standing {
     /// The gateway itself.
     pub gateway: Gateway,
-    /// What it has said.
+    /// Its log.
     pub notices: NoticeLog,
 }
 
@@ -47,7 +47,7 @@ impl Standing {
         Ok(Standing { gateway: Gateway::new(config, Box::new(satellite)), notices: NoticeLog::default() })
     }
 
-    /// What it has done and said by now.
+    /// Its counters and log by now.
     pub fn left(&self) -> LeftGateway {
         LeftGateway { figures: self.gateway.figures(), notices: self.notices.clone() }
     }

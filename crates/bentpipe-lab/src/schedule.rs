@@ -30,15 +30,15 @@ pub trait World {
     fn plan(&self) -> &Plan;
     /// Starts a program; it has been polled once when this returns.
     fn start_app(&mut self, site: usize, app: Box<dyn App>) -> Result<Self::App, Self::Error>;
-    /// Whether a program says that it is done (a server may still serve).
+    /// True if a program says that it is done (a server may still serve).
     fn has_ended(&mut self, app: &mut Self::App) -> bool;
-    /// How far a program is; `None`: it is gone.
+    /// A program's report so far; `None`: it is gone.
     fn report(&self, app: &Self::App) -> Option<Report>;
     /// Ends a program; its last report.
     fn stop_app(&mut self, app: Self::App) -> Option<Report>;
     /// Starts a command.
     fn start_command(&mut self, site: usize, argv: &[String]) -> Result<Self::Command, Self::Error>;
-    /// Whether a command has ended.
+    /// True if a command has ended.
     fn command_has_ended(&mut self, command: &mut Self::Command) -> bool;
     /// Ends a command if need be (`end`) and says how it went.
     fn end_command(&mut self, command: Self::Command, end: bool) -> EndedCommand;
@@ -49,7 +49,7 @@ pub trait World {
     fn state(&mut self) -> WorldState;
 }
 
-/// What came of letting time pass.
+/// The result of advancing time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advance {
     /// Something may have happened.
@@ -58,7 +58,7 @@ pub enum Advance {
     Idle,
 }
 
-/// How long a server may need after its client succeeded.
+/// Longest time for a server to finish after its client succeeded.
 const SERVER_GRACE: Duration = Duration::from_secs(120);
 /// The error of a workload that can neither go on nor end.
 const STUCK: &str = "nothing more can happen (no packet is under way and no timer runs)";
@@ -73,11 +73,11 @@ pub struct Schedule<'a, W: World> {
     interrupted: bool,
 }
 
-/// What the programs of a case left.
+/// The results of a case's programs.
 pub struct Ended {
     /// A record of every run of every workload, in the order of their ends.
     pub workloads: Vec<WorkloadRecord>,
-    /// What a reader must know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use world::VirtualWorld;
 
-/// How to run.
+/// Options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct SimulatedOptions {
     /// Write a capture of each case here: `DIR/NAME.pcapng`. Time 0 of a case is 1970-01-01.
@@ -198,7 +198,7 @@ impl Connections {
         self.views.iter().map(|(host, view)| SeenFlow { host, own: view.local, peer: view.remote, facts: &view.facts })
     }
 
-    /// What was asked of each host, and what its connections showed.
+    /// The settings of each host: configured, and as observed in its connections.
     fn settings(&self, case: &Case, plan: &Plan) -> Vec<Setting> {
         let mut settings = Vec::new();
         for host in plan.sites.iter().map(|site| &site.name) {

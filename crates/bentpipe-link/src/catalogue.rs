@@ -72,12 +72,12 @@ impl LinkFile {
         Ok(file)
     }
 
-    /// What the file alone means.
+    /// The configuration of the file alone.
     pub fn config(&self) -> Result<LinkConfig, Problem> {
         LinkConfig::with_kinds(self.table.clone(), &self.registry).map_err(|p| p.within(&self.source_name, &self.text))
     }
 
-    /// What it means with `over` on top: keys as in a link file.
+    /// The configuration with `over` merged on top: keys as in a link file.
     pub fn with(&self, over: Table) -> Result<LinkConfig, KeyProblem> {
         let mut table = self.table.clone();
         lay_over(&mut table, over);

@@ -14,11 +14,11 @@ use bentpipe_net::units::BitErrorRatio;
 pub struct Stage {
     /// Its name, such as "modems".
     pub name: String,
-    /// How long it takes.
+    /// Its duration.
     pub time: Duration,
 }
 
-/// How a circuit is set up, charged and lost.
+/// Set-up, charging and loss of a circuit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CircuitConfig {
     /// Stages in order; none: up at once.
@@ -48,7 +48,7 @@ pub struct GivesUp {
     pub after: Duration,
 }
 
-/// What happened to the circuit.
+/// A change of a circuit's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CircuitEvent {
     /// A call is up: its packets can flow from now on.
@@ -149,7 +149,7 @@ impl Circuit {
         }
     }
 
-    /// Whether packets can flow.
+    /// True if packets can flow.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.up > 0
@@ -282,14 +282,14 @@ impl Circuit {
         counters
     }
 
-    /// What the calls up to `now` cost.
+    /// The cost of the calls up to `now`.
     #[must_use]
     pub fn cost(&self, now: Instant) -> Option<f64> {
         let per_minute = self.config.cost_per_minute?;
         Some(self.counters(now).charged.as_secs_f64() / 60.0 * per_minute)
     }
 
-    /// How the circuit is configured.
+    /// The circuit's configuration.
     #[must_use]
     pub fn config(&self) -> &CircuitConfig {
         &self.config

@@ -35,7 +35,7 @@ use impairments::{LossText, NoiseText, OutageText};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LinkConfig {
-    /// What it is, in a few words.
+    /// A title of a few words.
     pub title: String,
     /// A sentence or two.
     pub summary: String,
@@ -57,7 +57,7 @@ pub struct LinkConfig {
 pub struct DirectionConfig {
     /// What may wait, and what leaves first.
     pub queue: QueueConfig,
-    /// What packets are wrapped in.
+    /// The framing around packets.
     pub framing: Framing,
     /// Rate of each channel over time.
     pub rate: RateSchedule,
@@ -71,7 +71,7 @@ pub struct DirectionConfig {
     pub impairments: Vec<ImpairmentSpec>,
 }
 
-/// What a link file may hold. Every key of [`DirectionText`] may also stand at the top level, for both directions.
+/// The keys of a link file. Every key of [`DirectionText`] may also stand at the top level, for both directions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LinkText {

@@ -51,7 +51,7 @@ impl OnDemand {
     pub const RELEASE_AFTER: Duration = Duration::from_secs(10);
 }
 
-/// What the load asks for.
+/// The change that the load calls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {
     /// One call more.
@@ -96,7 +96,7 @@ impl Demand {
         self.next_look = Instant::FAR;
     }
 
-    /// What is asked for at `now`, with `up` channels up.
+    /// The change that the load calls for at `now`, with `up` channels up.
     pub(crate) fn look(&mut self, now: Instant, airtime: &[u64], up: usize) -> Asks {
         let OnDemand { target, history, interval, call_after, release_after, .. } = self.config;
         while self.looks.get(1).is_some_and(|(at, _)| *at + history <= now) {
@@ -127,7 +127,7 @@ impl Demand {
         }
     }
 
-    /// What was asked for is done: it must last as long again before more is.
+    /// The change has been made: the load must last as long again before the next one.
     pub(crate) fn done(&mut self) {
         (self.above_since, self.below_since) = (None, None);
     }

@@ -250,20 +250,20 @@ impl<P: Packet> Direction<P> {
         self.fast_path.as_ref().map_or(self.transmitter.next_end(), FastPath::first_end)
     }
 
-    /// Whether packets are being sent.
+    /// True if packets are being sent.
     #[must_use]
     pub fn is_sending(&self) -> bool {
         self.fast_path.as_ref().map_or(self.transmitter.busy_channels(), FastPath::sending) > 0
     }
 
-    /// How long the channels have been sending until `now`, their times added up, in nanoseconds. Of a direction that had to
+    /// The channels' sending time until `now`, added up, in nanoseconds. Of a direction that had to
     /// be opened.
     #[must_use]
     pub fn airtime(&self, now: Instant) -> u64 {
         self.transmitter.airtime(now)
     }
 
-    /// Whether packets wait.
+    /// True if packets wait.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.fast_path.as_ref().map_or(self.queue.packets(), |path| path.waiting() as u64) > 0
@@ -378,7 +378,7 @@ mod tests {
         })
     }
 
-    /// What is seen of a direction at `now`: its arrivals, its counters, its next end.
+    /// The observable state of a direction at `now`: its arrivals, its counters, its next end.
     fn seen(direction: &mut Direction<Dummy>, now: Instant) -> impl PartialEq + std::fmt::Debug {
         direction.advance(now);
         let arrivals: Vec<u64> = std::iter::from_fn(|| direction.deliver(now)).map(|(_, packet)| packet.id).collect();

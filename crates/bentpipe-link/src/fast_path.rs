@@ -61,7 +61,7 @@ impl PacketSize {
     }
 }
 
-/// How many packets before its own arrival a packet is fetched from memory.
+/// The distance of prefetching, in packets before a packet's arrival.
 const PREFETCH_AHEAD: usize = 3;
 
 impl<P: Packet> FastPath<P> {

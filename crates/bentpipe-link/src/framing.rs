@@ -3,7 +3,7 @@
 use bentpipe_net::content::pattern_byte;
 use bentpipe_net::packet::Packet;
 
-/// What a packet is wrapped in.
+/// The framing around a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Framing {
     /// Nothing at all, and no check: damaged packets are delivered.
@@ -134,13 +134,13 @@ impl Framing {
         }
     }
 
-    /// Whether the bits depend on what a packet holds, beside its length.
+    /// True if the bits depend on what a packet holds, beside its length.
     #[must_use]
     pub fn reads_content(&self) -> bool {
         matches!(self, Framing::AsyncPpp(_) | Framing::Ppp(Ppp { bit_stuffing: true, .. }))
     }
 
-    /// Whether a check discards packets with bit errors.
+    /// True if a check discards packets with bit errors.
     #[must_use]
     pub fn checks(&self) -> bool {
         !matches!(self, Framing::None)

@@ -1,4 +1,4 @@
-//! How long a signal takes over a geostationary satellite, from where it and the two earth stations are.
+//! The delay of a signal over a geostationary satellite, from the positions of the satellite and the two earth stations.
 
 use bentpipe_net::time::Duration;
 

@@ -186,14 +186,14 @@ impl Impairment for LossProcess {
 pub struct Outage {
     /// When it starts.
     pub at: Instant,
-    /// How long it lasts.
+    /// Its duration.
     pub lasts: Duration,
     /// Time from one start to the next; `None`: once.
     pub every: Option<Duration>,
 }
 
 impl Outage {
-    /// Whether any part of a transmission from `start` to `end` falls into the outage.
+    /// True if any part of a transmission from `start` to `end` falls into the outage.
     #[must_use]
     pub fn touches(&self, start: Instant, end: Instant) -> bool {
         let overlaps = |begin: Instant| start < begin + self.lasts && end > begin;

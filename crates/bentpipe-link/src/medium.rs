@@ -23,7 +23,7 @@ pub struct MediumConfig {
     pub deliver_damaged: bool,
 }
 
-/// What became of the packets that entered a medium.
+/// Counters of the packets that entered a medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct MediumCounters {
@@ -43,7 +43,7 @@ pub struct MediumCounters {
     pub in_flight_packets: u64,
 }
 
-/// How many packets before its own arrival a packet is fetched from memory.
+/// The distance of prefetching, in packets before a packet's arrival.
 const PREFETCH_AHEAD: usize = 3;
 
 /// The path to one receiver.
@@ -54,7 +54,7 @@ pub struct Medium<P> {
     impairments: Vec<Box<dyn Impairment>>,
     /// Arrival time, packet.
     line: VecDeque<(Instant, P)>,
-    /// How many packets were taken from the line, and the numbers (counted as they came into it) of the damaged ones that
+    /// The number of packets taken from the line, and the numbers (counted as they came into it) of the damaged ones that
     /// are in it.
     taken: u64,
     damaged: VecDeque<u64>,
@@ -160,7 +160,7 @@ impl<P: Packet> Medium<P> {
         self.first_arrival
     }
 
-    /// What became of the packets so far.
+    /// Counters of the packets so far.
     #[must_use]
     pub fn counters(&self) -> MediumCounters {
         MediumCounters { in_flight_packets: self.line.len() as u64, delivered_packets: self.taken, ..self.counters }

@@ -151,7 +151,7 @@ pub enum QueueLimit {
 }
 
 impl QueueLimit {
-    /// Whether a packet of `bytes` fits while so much waits.
+    /// True if a packet of `bytes` fits while so much waits.
     #[inline]
     pub(crate) fn admits(self, waiting_packets: u64, waiting_bytes: u64, bytes: u64) -> bool {
         match self {

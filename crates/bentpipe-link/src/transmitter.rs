@@ -126,7 +126,7 @@ pub(crate) struct Airtime {
 #[derive(Debug)]
 struct Channel<P> {
     sending: Option<Sent<P>>,
-    /// What leaves before is lost.
+    /// Packets that leave before this time are lost.
     carries_from: Instant,
     /// Work that still fits into the nanosecond in which the last packet ended, less than the rate: a train of packets keeps
     /// the exact rate.
@@ -164,7 +164,7 @@ impl<P: Packet> Transmitter<P> {
         (self.busy, self.leaving) = (sending(open), sending(closed));
     }
 
-    /// Whether an open channel is free.
+    /// True if an open channel is free.
     #[must_use]
     #[inline]
     pub fn has_room(&self) -> bool {
@@ -178,7 +178,7 @@ impl<P: Packet> Transmitter<P> {
         self.busy + self.leaving
     }
 
-    /// How long the channels have been sending until `now`, their times added up, in nanoseconds.
+    /// The channels' sending time until `now`, added up, in nanoseconds.
     #[must_use]
     pub fn airtime(&self, now: Instant) -> u64 {
         let sending = self.channels.iter().filter_map(|channel| channel.sending.as_ref());

@@ -1,4 +1,4 @@
-//! What the data of workloads is made of: bytes that are a function of a pattern's number and an offset, so that 75 MB in
+//! The data of workloads: bytes that are a function of a pattern's number and an offset, so that 75 MB in
 //! flight cost no 75 MB, and that compress as little or as well as a scenario says.
 //!
 //! | content | bytes | zstd, level 3 |
@@ -12,7 +12,7 @@
 use crate::units::Percent;
 use std::sync::OnceLock;
 
-/// What data is made of.
+/// The composition of a workload's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Content {
     /// Nothing shrinks it.
@@ -64,7 +64,7 @@ impl Content {
         }
     }
 
-    /// What a pattern is made of.
+    /// The composition of a pattern's data.
     #[must_use]
     #[inline]
     pub fn of(pattern: u64) -> Content {
@@ -102,7 +102,7 @@ pub fn fill_pattern(pattern: u64, offset: u64, into: &mut [u8]) {
     });
 }
 
-/// How many bytes of `data` differ from `pattern` at `offset`.
+/// The number of bytes of `data` that differ from `pattern` at `offset`.
 #[must_use]
 pub fn count_wrong(pattern: u64, offset: u64, data: &[u8]) -> u64 {
     let (mut seen, mut wrong) = (0, 0);

@@ -22,7 +22,7 @@ pub struct Datagram {
     pub traffic_class: u8,
     /// For fragments (RFC 6864); 0 in packets that must not be fragmented.
     pub identification: u16,
-    /// What it carries.
+    /// The payload.
     pub body: Body,
 }
 
@@ -38,7 +38,7 @@ pub struct Ethernet {
 /// Every station (IEEE 802.3 §3.2.3).
 pub const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// What a datagram carries.
+/// The payload of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A TCP segment.
@@ -60,7 +60,7 @@ pub enum Body {
         identifier: u16,
         /// Which request.
         sequence: u16,
-        /// What follows the eight-byte ICMP header.
+        /// The data after the eight-byte ICMP header.
         data: Arc<[u8]>,
     },
     /// An ICMP "destination unreachable" (RFC 792, RFC 1191).
@@ -292,7 +292,7 @@ impl Segment {
         options
     }
 
-    /// Whether all flags of `mask` are set.
+    /// True if all flags of `mask` are set.
     #[must_use]
     #[inline]
     pub fn has(&self, mask: u8) -> bool {
@@ -366,7 +366,7 @@ impl Payload {
         }
     }
 
-    /// Whether `next` follows on without a seam, so that the two can be kept as one.
+    /// True if `next` follows on without a seam, so that the two can be kept as one.
     #[inline]
     pub fn join(&mut self, next: &Payload) -> bool {
         match (self, next) {
@@ -405,7 +405,7 @@ impl Payload {
         count
     }
 
-    /// How many of its first `count` bytes differ from `pattern` at `offset`.
+    /// The number of its first `count` bytes that differ from `pattern` at `offset`.
     #[must_use]
     pub fn count_wrong(&self, count: u64, pattern: u64, offset: u64) -> u64 {
         match self {

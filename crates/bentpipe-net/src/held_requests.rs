@@ -137,7 +137,7 @@ impl<T> HeldRequests<T> {
         }
     }
 
-    /// Whether the connection between these ends bypasses the gateway.
+    /// True if the connection between these ends bypasses the gateway.
     #[must_use]
     pub fn is_bypassed(&self, ends: Ends) -> bool {
         self.entry(ends).is_some_and(|entry| matches!(entry.state, State::Bypassed))

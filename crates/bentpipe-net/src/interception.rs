@@ -26,7 +26,7 @@ pub struct Request {
     pub traffic_class: u8,
 }
 
-/// How a request ends that is not answered.
+/// The end of a request that is not answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// As a closed port does: a reset (RFC 9293 §3.5.2).
@@ -97,9 +97,9 @@ pub trait GatewaySockets: Sockets + Interception {
     /// Looks a name up at this site and connects to the first of its addresses that is allowed and answers;
     /// [`SocketError::Denied`] where none is allowed.
     fn connect_to_name(&mut self, server: Named<'_>) -> Result<SocketId, SocketError>;
-    /// Whether [`GatewaySockets::connect_as`] shows the client's own address to the server.
+    /// True if [`GatewaySockets::connect_as`] shows the client's own address to the server.
     fn keeps_addresses(&self) -> bool;
-    /// Whether the next byte that [`receive`](Sockets::receive) gives is urgent (RFC 9293 §3.8.5, RFC 6093). A receive call
+    /// True if the next byte that [`receive`](Sockets::receive) gives is urgent (RFC 9293 §3.8.5, RFC 6093). A receive call
     /// never crosses the mark. Called before each receive.
     fn next_is_urgent(&mut self, socket: SocketId) -> bool;
     /// Sends one urgent byte; `false`: no room now.

@@ -12,7 +12,7 @@ pub enum Passing {
     Outbound = 2,
 }
 
-/// What the frames of an interface start with (IETF draft-ietf-opsawg-pcaplinktype).
+/// The link type of an interface: the first header of its frames (IETF draft-ietf-opsawg-pcaplinktype).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkType {
     /// An Ethernet header.

@@ -1,4 +1,4 @@
-//! What is wrong with a file or an option: where, what, and what is allowed.
+//! Mistakes in a file or an option: where, what, and what is allowed.
 
 use std::fmt;
 use toml::de::{DeTable, DeValue};
@@ -12,7 +12,7 @@ pub struct Problem {
     pub line: Option<usize>,
     /// The key, dotted (`links.sat.rate`); empty when the text is not even TOML.
     pub key: String,
-    /// What is wrong and what is allowed.
+    /// The mistake and the allowed values.
     pub message: String,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Problem {
 pub struct KeyProblem {
     /// The dotted key.
     pub key: String,
-    /// What is wrong and what is allowed.
+    /// The mistake and the allowed values.
     pub message: String,
 }
 

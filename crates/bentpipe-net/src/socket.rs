@@ -1,4 +1,4 @@
-//! What a workload sees of its host: sockets that never block.
+//! A workload's view of its host: sockets that never block.
 //!
 //! A [`Program`] is written once against [`Sockets`]; the emulator drives it over kernel sockets, the simulator over
 //! its own TCP. Both tell it the time.
@@ -44,7 +44,7 @@ pub enum SocketError {
     Other(i32),
 }
 
-/// What a receive call found.
+/// The result of a receive call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
     /// This many bytes, at least one.
@@ -55,14 +55,14 @@ pub enum Received {
     End,
 }
 
-/// What a pattern receive found.
+/// The result of a pattern receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceivedPattern {
     /// `bytes` arrived (at least one), `wrong` of which differ from the pattern.
     Bytes {
         /// Bytes taken from the stream.
         bytes: u64,
-        /// How many of them were not what [`pattern_byte`] says.
+        /// The number of them that differ from [`pattern_byte`].
         wrong: u64,
         /// `false`: asking again at once would find [`ReceivedPattern::Nothing`].
         more: bool,

@@ -1,4 +1,4 @@
-//! What a host's TCP may do: the keys of `[hosts.X.tcp]`, and presets named after the papers' stacks. The emulator and
+//! Settings of a host's TCP: the keys of `[hosts.X.tcp]`, and presets named after the papers' stacks. The emulator and
 //! the simulator read the same keys; each refuses by name what it cannot do.
 
 use crate::problem::{KeyProblem, read};
@@ -47,7 +47,7 @@ pub struct TcpConfig {
     pub delayed_ack: Option<Duration>,
     /// Segments acknowledged at once at the start of a connection and after a pause (Linux: 16).
     pub quick_acks: Option<u32>,
-    /// How losses are repaired when SACK is off: `tahoe`, `reno` (RFC 2581) or `newreno` (RFC 6582).
+    /// Loss recovery when SACK is off: `tahoe`, `reno` (RFC 2581) or `newreno` (RFC 6582).
     pub recovery: Option<Recovery>,
     /// Retransmit at the third duplicate acknowledgement (RFC 5681 §3.2).
     pub fast_retransmit: Option<bool>,
@@ -70,7 +70,7 @@ pub struct TcpConfig {
     pub nagle: Option<bool>,
     /// Discard segments with old timestamps (RFC 7323 §5).
     pub paws: Option<bool>,
-    /// How the time-out follows from the measured round-trip time.
+    /// The estimator of the retransmission time-out.
     pub rto_estimator: Option<RtoEstimator>,
     /// Tick of the clock that measures round trips and runs the timers (RFC 6298 G; 4.4BSD: 500 ms). Not given: exact, and
     /// with `rto_estimator = "linux"` timers that fire as late as Linux's timer wheel has them.
@@ -89,7 +89,7 @@ pub struct TcpConfig {
     pub keep_alive_probes: Option<u32>,
 }
 
-/// How a sender without SACK repairs losses.
+/// Loss recovery of a sender without SACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Recovery {
@@ -101,7 +101,7 @@ pub enum Recovery {
     NewReno,
 }
 
-/// How the retransmission time-out follows from the measured round-trip time.
+/// The estimator that makes the retransmission time-out from the measured round-trip time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RtoEstimator {
@@ -116,7 +116,7 @@ pub enum RtoEstimator {
 pub struct Preset {
     /// The name for `preset = "…"`.
     pub name: &'static str,
-    /// What it stands for, with the source.
+    /// The stack that it stands for, with the source.
     pub about: &'static str,
     settings: &'static str,
 }

@@ -60,7 +60,7 @@ pub fn parse(bytes: &[u8], ethernet: bool) -> Option<Datagram> {
     }
 }
 
-/// What an ICMP error says about a packet: its IP header and the eight bytes after it (RFC 792). Zeros where the packet
+/// The quotation of a packet in an ICMP error: its IP header and the eight bytes after it (RFC 792). Zeros where the packet
 /// is shorter.
 #[must_use]
 pub fn quote(datagram: &Datagram) -> [u8; 28] {

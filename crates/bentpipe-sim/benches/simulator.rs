@@ -78,7 +78,7 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// What one run found.
+/// The result of one run.
 #[derive(Clone, Copy)]
 struct Run {
     packets: f64,

@@ -21,7 +21,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What to simulate.
+/// The setup of a simulation.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// The links, and what they do.
@@ -47,7 +47,7 @@ pub enum NetworkError {
         site: String,
         /// The setting's key.
         key: &'static str,
-        /// What is wrong, and what is allowed.
+        /// The mistake and the allowed values.
         message: String,
     },
 }
@@ -108,7 +108,7 @@ pub struct ConnectionView {
     pub unacked_segments: u32,
     /// The last measured delivery rate.
     pub delivery_rate: BitRate,
-    /// What its packets showed.
+    /// Observations of its packets.
     pub facts: FlowFacts,
 }
 
@@ -331,7 +331,7 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
         self.connections_after(site, 0)
     }
 
-    /// How many connections of a site are over.
+    /// The number of a site's connections that are over.
     #[must_use]
     pub fn ended(&self, site: usize) -> usize {
         self.hosts.get(site).map_or(0, Host::ended)

@@ -1,4 +1,4 @@
-//! What the analytic models say of a transfer over a link: the inputs that the link and the TCP settings give, and a row
+//! The analytic models' predictions of a transfer over a link: the inputs that the link and the TCP settings give, and a row
 //! a model; and what the simulator makes of the same transfer. Pure: a question in, an answer out. `docs/reference/models.md`
 //! explains the models and where they hold.
 
@@ -59,17 +59,17 @@ pub struct Prediction {
     pub direction: &'static str,
     /// Application bytes.
     pub bytes: u64,
-    /// What the models were given.
+    /// The inputs of the models.
     pub inputs: Inputs,
     /// A row a model, bounds first.
     pub rows: Vec<Row>,
-    /// What the simulator measured for the same transfer; filled by [`Prediction::simulate`].
+    /// The simulator's result for the same transfer; filled by [`Prediction::simulate`].
     pub simulated: Option<Simulated>,
-    /// What the models leave out of this link, and what kept the simulator from an answer.
+    /// Properties of this link that the models leave out, and reasons why the simulator gave no answer.
     pub notes: Vec<String>,
 }
 
-/// What the models are given.
+/// The inputs of the models.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Inputs {
     /// Link rate on the way of the data, framing included; the highest when it changes.
@@ -102,7 +102,7 @@ pub struct Inputs {
     pub initial_window: u32,
     /// Segments an acknowledgement.
     pub segments_per_ack: u32,
-    /// What slow start multiplies the window by each round trip.
+    /// The factor by which slow start multiplies the window each round trip.
     pub slow_start_growth: f64,
     /// Retransmission time-out once the round trip is known.
     pub timeout_seconds: f64,
@@ -112,7 +112,7 @@ pub struct Inputs {
     pub connections: u32,
 }
 
-/// What one model says.
+/// The prediction of one model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// A short fixed name.
@@ -121,12 +121,12 @@ pub struct Row {
     pub kind: Kind,
     /// Where the model is from.
     pub source: &'static str,
-    /// What it predicts, or why it does not.
+    /// Its prediction, or the reason why there is none.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What a row's figures are.
+/// The kind of a row's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -229,7 +229,7 @@ impl Prediction {
     }
 }
 
-/// What a model gives: time and goodput, or why not.
+/// A model's answer: time and goodput, or the reason why there is none.
 type Answer = Result<(Duration, BitRate), String>;
 
 fn row(model: &'static str, kind: Kind, source: &'static str, answer: Answer) -> Row {

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Statistics of one measurement's samples.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Estimate {
-    /// How many samples.
+    /// The number of samples.
     pub n: usize,
     /// Their mean.
     pub mean: f64,

@@ -23,17 +23,17 @@ has it); 6 what came was wrong (digest, or it kept changing) and is removed; 130
 2 bad input, nothing was started; 3 a run was later than its limits and is invalid; 130 ended by Ctrl-C. `shell` passes its command's status through."
 )]
 pub struct Cli {
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do
+/// The command
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List the catalogue of links, or explain one
     Links {
-        /// What to do; without it, list
+        /// The action; list if omitted
         #[command(subcommand)]
         action: Option<LinksAction>,
     },
@@ -78,7 +78,7 @@ pub enum Command {
     },
 }
 
-/// What to do with a gateway
+/// The action on a gateway
 #[derive(Debug, Subcommand)]
 pub enum GatewayAction {
     /// Run the gateway of the well-connected side, until a signal ends it
@@ -101,12 +101,12 @@ pub struct GatewayArguments {
     /// Only say whether the file is right
     #[arg(long)]
     pub check: bool,
-    /// How log lines look; they go to standard error
+    /// The format of log lines; they go to standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log: LogFormat,
 }
 
-/// How log lines look
+/// The format of log lines
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people
@@ -127,7 +127,7 @@ pub struct KeysArguments {
     pub show: Option<PathBuf>,
 }
 
-/// What to do with the catalogue
+/// The action on the catalogue
 #[derive(Debug, Subcommand)]
 pub enum LinksAction {
     /// Explain one link: every value, with its source
@@ -308,7 +308,7 @@ pub struct RunArguments {
     pub check: bool,
 }
 
-/// What a run compares
+/// The comparison of a run
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Compare {
     /// Without and with a gateway pair
@@ -383,12 +383,12 @@ pub struct ExperimentsArguments {
     /// Where the experiments are
     #[arg(long, value_name = "DIR", default_value = "experiments", value_hint = ValueHint::DirPath, global = true)]
     pub folder: PathBuf,
-    /// What to do; without it, list
+    /// The action; list if omitted
     #[command(subcommand)]
     pub action: Option<ExperimentsAction>,
 }
 
-/// What to do with the experiments
+/// The action on the experiments
 #[derive(Debug, Subcommand)]
 pub enum ExperimentsAction {
     /// List them with their papers and the numbers of their results
@@ -435,7 +435,7 @@ pub struct ExperimentsRunArguments {
     "Examples:\n  bentpipe get https://example.org/image.iso --digest sha256:…\n  \
 bentpipe get ftp://example.org/a ftp://example.org/b --link geo-two-way\n\n", transfer_status!()))]
 pub struct GetArguments {
-    /// What to fetch: ftp://, http:// or https://; several are fetched one after another
+    /// URLs to fetch: ftp://, http:// or https://; several are fetched one after another
     #[arg(value_name = "URL", required = true, value_hint = ValueHint::Url)]
     pub url: Vec<String>,
     /// Name or folder for the file; by default the URL's last part, here
@@ -450,13 +450,13 @@ pub struct GetArguments {
     /// With --link: the window of one connection, the smaller of the server's and this machine's
     #[arg(long, value_name = "SIZE", default_value = "64 KiB", requires = "link")]
     pub window: DataSize,
-    /// What the file's digest must be: sha256:HEX or sha512:HEX
+    /// The expected digest of the file: sha256:HEX or sha512:HEX
     #[arg(long, value_name = "DIGEST")]
     pub digest: Option<String>,
     /// Replace a file of the same name
     #[arg(long)]
     pub overwrite: bool,
-    /// How to transfer
+    /// Options of the transfer
     #[command(flatten)]
     pub common: TransferArguments,
 }
@@ -473,12 +473,12 @@ pub struct PutArguments {
     /// Files at once
     #[arg(long, short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub connections: u16,
-    /// How to transfer
+    /// Options of the transfer
     #[command(flatten)]
     pub common: TransferArguments,
 }
 
-/// What `get` and `put` share
+/// Arguments that `get` and `put` share
 #[derive(Debug, Args)]
 pub struct TransferArguments {
     /// Nothing moving for so long ends an attempt

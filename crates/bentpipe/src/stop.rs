@@ -18,7 +18,7 @@ pub fn flag_on_signals() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// What signals asked of us while a command shares our terminal.
+/// Signals received while a command shares our terminal.
 pub struct EndFlags {
     /// Ctrl-C or Ctrl-\ at the terminal.
     pub interrupt: Arc<AtomicBool>,

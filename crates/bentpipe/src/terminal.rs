@@ -1,4 +1,4 @@
-//! What is known of the user's terminal, and how far many runs are.
+//! The user's terminal, and the progress of many runs.
 
 use bentpipe_lab::events::Sink;
 use bentpipe_study::runner::{Event, Progress};
@@ -41,7 +41,7 @@ impl Lines {
         }
     }
 
-    /// What kept a line from being written, unless nobody wants to read any more: then the exit status still tells.
+    /// The error that kept a line from being written, unless the reader has gone: then the exit status still tells.
     pub fn end(self) -> io::Result<()> {
         match self.failed {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -50,7 +50,7 @@ impl Lines {
     }
 }
 
-/// How far many runs are, on standard error; plain lines now and then when that is no terminal.
+/// The progress of many runs, on standard error; plain lines now and then when that is no terminal.
 pub struct RunsDisplay {
     bar: Option<ProgressBar>,
     last_line: Instant,

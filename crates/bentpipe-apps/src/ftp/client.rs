@@ -21,7 +21,7 @@ pub(super) struct FtpClient {
     ended: Option<Instant>,
 }
 
-/// What all sessions use together.
+/// State that all sessions share.
 struct Shared {
     spec: FtpSpec,
     server: SocketAddr,
@@ -47,7 +47,7 @@ struct Session {
     started: Instant,
     commanded: Option<Instant>,
     files_ended: Option<Instant>,
-    /// How the data connection failed. Before the reply to RETR or STOR has come it is only a symptom: the reply says
+    /// The failure of the data connection. Before the reply to RETR or STOR has come it is only a symptom: the reply says
     /// why.
     data_failure: Option<String>,
     failure: Option<String>,
@@ -151,7 +151,7 @@ impl App for FtpClient {
     }
 }
 
-/// How long after the first session another one starts.
+/// The time between the first session's start and that of session `number`.
 fn start_of_session(spec: &FtpSpec, seed: u64, number: u32) -> Duration {
     if number == 1 {
         return Duration::ZERO;

@@ -77,7 +77,7 @@ impl Command {
         }
     }
 
-    /// Whether it is obeyed before the login (RFC 2389 §3 wants FEAT to be).
+    /// True if it is obeyed before the login (RFC 2389 §3 wants FEAT to be).
     pub fn needs_login(&self) -> bool {
         !matches!(
             self,

@@ -38,7 +38,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Ftp;
 
-/// What to transfer.
+/// The transfer: direction, amount, port.
 #[derive(Clone, Debug)]
 pub struct FtpSpec {
     /// `Download`: `RETR`; `Upload`: `STOR`.

@@ -28,7 +28,7 @@ pub(super) struct Session {
     idle: Stall,
 }
 
-/// What all sessions of a server use together.
+/// State that all sessions of a server share.
 pub(super) struct Shared {
     pub seed: u64,
     pub arrivals: Arrivals,

@@ -47,7 +47,7 @@ struct Connection {
     is_open: bool,
     out: Outbox,
     reader: ResponseReader,
-    /// What is being got; `None`: kept open for the next.
+    /// The object under way; `None`: kept open for the next.
     job: Option<usize>,
     /// Body bytes of it.
     at: u64,

@@ -50,7 +50,7 @@ pub enum HttpVersion {
     Http11,
 }
 
-/// What to get.
+/// The page to fetch.
 #[derive(Clone, Debug)]
 pub struct PageSpec {
     /// Size of the page at `/` when our server serves it.
@@ -275,7 +275,7 @@ fn object_path(index: usize, bytes: u64) -> String {
     format!("/bytes/{bytes}?{index}")
 }
 
-/// Whether our server answers `path` with its page.
+/// True if our server answers `path` with its page.
 fn is_html(path: &str) -> bool {
     matches!(without_query(path), "/" | "/index.html")
 }

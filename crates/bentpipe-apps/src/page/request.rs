@@ -30,7 +30,7 @@ pub(super) enum Range {
     Last(u64),
 }
 
-/// What the bytes received so far are.
+/// The state of parsing after the bytes received so far.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Parsed {
     /// Not a whole head yet.
@@ -103,7 +103,7 @@ impl Range {
     }
 }
 
-/// Whether a comma-separated header value has `token`.
+/// True if a comma-separated header value has `token`.
 pub(super) fn has_token(value: &str, token: &str) -> bool {
     value.split(',').any(|part| part.trim().eq_ignore_ascii_case(token))
 }

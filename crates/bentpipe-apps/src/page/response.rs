@@ -49,7 +49,7 @@ impl ResponseReader {
         ResponseReader { state: State::Head, head: Vec::new(), begun: false, keep_alive: false }
     }
 
-    /// Whether any byte of a response has come.
+    /// True if any byte of a response has come.
     pub fn has_begun(&self) -> bool {
         self.begun
     }
@@ -58,7 +58,7 @@ impl ResponseReader {
         matches!(self.state, State::Complete)
     }
 
-    /// Whether the connection can carry another request once this response is complete.
+    /// True if the connection can carry another request once this response is complete.
     pub fn is_reusable(&self) -> bool {
         self.keep_alive && self.is_complete()
     }

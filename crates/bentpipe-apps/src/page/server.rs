@@ -23,7 +23,7 @@ pub(crate) struct HttpServer {
     started: bool,
 }
 
-/// What all connections use together.
+/// State that all connections share.
 struct Shared {
     seed: u64,
     html: Vec<u8>,
@@ -302,6 +302,6 @@ fn reason(status: u16) -> &'static str {
 
 /// Without a whole request, or without progress of a response.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long a client may take to end its direction after our last response. Long enough for a round trip over any
+/// Longest time for a client to end its direction after our last response. Long enough for a round trip over any
 /// satellite, a lost packet and a second loss.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(15);

@@ -11,7 +11,7 @@ use super::frame::{Credit, Malformed, UNIT};
 use crate::satellite::{UNREAD_FIRST, Unread};
 use bentpipe_net::time::{Duration, Instant};
 
-/// What every direction may have on its way without being told: four frames, and a request of any usual length.
+/// Bytes that every direction may have in flight without credit: four frames, and a request of any ordinary length.
 pub(crate) const BASE: u64 = 64 << 10;
 /// Bytes of frames that cost nothing: an opening with the longest name, or a reply, and the end.
 const FREE: u64 = 1 << 10;
@@ -69,7 +69,7 @@ pub(crate) struct Grant {
     granted: u64,
     /// What has been given to the site.
     consumed: u64,
-    /// What is to be granted beyond `consumed`.
+    /// The bytes to grant beyond `consumed`.
     window: u64,
     /// `consumed` when the window was last made larger.
     grown: u64,
@@ -199,7 +199,7 @@ impl Grant {
         *self = Grant { ended: true, ..Grant::default() };
     }
 
-    /// Whether the other side is to be asked for what it does not use; said once for each credit.
+    /// True if the other side is to be asked for what it does not use; said once for each credit.
     pub(crate) fn asks_back(&mut self, now: Instant, unread: Unread) -> bool {
         let unused = (self.granted.saturating_sub(self.consumed)).saturating_sub(BASE + unread.all).min(self.reserved);
         unused >= UNIT && now.since(self.active) >= IDLE && !std::mem::replace(&mut self.asked, true)

@@ -28,7 +28,7 @@ pub(crate) const DATA_MAX: usize = 16_384;
 pub(crate) const PACKED_MAX: usize = DATA_MAX + DATA_MAX / 256 + 128;
 /// Most bytes of a header.
 pub(crate) const HEADER_MAX: usize = 3;
-/// What may stand before a frame's payload: a plain frame and a header.
+/// Most bytes before a frame's payload: a plain frame and a header.
 pub(crate) const HEADROOM: usize = 1 + HEADER_MAX;
 /// Longest name in an opening (RFC 1928 §5: one octet of length; a domain name has at most 253, RFC 1035 §2.3.4).
 pub(crate) const NAME_MAX: usize = 255;
@@ -45,7 +45,7 @@ pub(crate) mod code {
     pub const ENDING: u32 = 4;
 }
 
-/// What is wrong with what the other relay sent.
+/// A violation of the protocol by the other relay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Malformed(pub &'static str);
@@ -165,7 +165,7 @@ impl Credit {
     }
 }
 
-/// What the side that caught a request says of it.
+/// The description of a request by the side that received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
     /// In whose name to connect.
@@ -258,7 +258,7 @@ impl Opening {
     }
 }
 
-/// Whether `name` may be looked up: letters, digits, hyphens, underscores and dots (RFC 1123 §2.1; names of services have
+/// True if `name` may be looked up: letters, digits, hyphens, underscores and dots (RFC 1123 §2.1; names of services have
 /// underscores), nothing empty, 253 bytes at most.
 pub(crate) fn is_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
@@ -269,10 +269,10 @@ pub(crate) fn is_name(name: &str) -> bool {
         })
 }
 
-/// What the other side says to an [`Opening`].
+/// The other side's answer to an [`Opening`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// The sender of this keeps room to unpack what comes.
     pub may_pack: bool,

@@ -47,7 +47,7 @@ impl From<Malformed> for Fault {
     }
 }
 
-/// What comes from the other gateway for the site.
+/// Data from the other gateway for the site.
 #[derive(Default)]
 pub(crate) struct Inbound {
     /// Bytes of the stream that have not been looked at.
@@ -111,7 +111,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// Whether the other side is to be asked for credit that it has not used for long.
+    /// True if the other side is to be asked for credit that it has not used for long.
     pub(crate) fn asks_back(&mut self, site: &Site<'_>, stream: StreamId) -> bool {
         self.grant.asks_back(site.now, site.satellite.unread(stream))
     }
@@ -145,7 +145,7 @@ impl Inbound {
         }
     }
 
-    /// What waits is dropped, and the other side is asked to stop unless it has ended.
+    /// Drops waiting data and asks the other side to stop unless it has ended.
     pub(crate) fn stop(&mut self, site: &mut Site<'_>, stream: StreamId, code: u32) {
         self.forget(site);
         self.arrived = Waiting::default();

@@ -26,7 +26,7 @@ use credit::Budget;
 use frame::{DATA_MAX, HEADROOM};
 use std::collections::VecDeque;
 
-/// What all connections share.
+/// State that all connections share.
 pub(crate) struct Shared {
     pub config: GatewayConfig,
     pub policy: Policy,
@@ -74,7 +74,7 @@ impl Shared {
     }
 }
 
-/// What a connection works with.
+/// The environment in which a connection works.
 pub(crate) struct Site<'a> {
     pub now: Instant,
     pub sockets: &'a mut dyn GatewaySockets,
@@ -95,7 +95,7 @@ impl Contexts {
         Contexts { most: bytes / (PACKER_BYTES + UNPACKER_BYTES), packers: 0, promised: 0 }
     }
 
-    /// Whether the other side may be promised room to unpack; if so, it is taken.
+    /// True if the other side may be promised room to unpack; if so, it is taken.
     pub(crate) fn promise(&mut self) -> bool {
         let room = self.promised < self.most;
         self.promised += u64::from(room);
@@ -107,7 +107,7 @@ impl Contexts {
         self.promised -= 1;
     }
 
-    /// Whether there is room for another context that packs.
+    /// True if there is room for another context that packs.
     pub(crate) fn has_room(&self) -> bool {
         self.packers < self.most
     }

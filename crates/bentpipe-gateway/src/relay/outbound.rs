@@ -16,7 +16,7 @@ const LEAST: usize = 1400;
 const GATHERED_FROM: usize = 4096;
 /// How long they wait for others, at most: little next to any round trip over a satellite.
 const GATHERED_FOR: Duration = Duration::from_millis(10);
-/// What a packed frame may be longer than what is in it, besides 1/256 of that ([`PACKED_MAX`](super::frame::PACKED_MAX)).
+/// Most bytes by which a packed frame exceeds its content, in addition to 1/256 of that ([`PACKED_MAX`](super::frame::PACKED_MAX)).
 const PACKED_EXCESS: u64 = 128 + HEADER_MAX as u64;
 
 /// Why a direction cannot go on.
@@ -28,7 +28,7 @@ pub(crate) enum Broken {
     Stream(StreamError),
 }
 
-/// What goes from the site to the other gateway.
+/// Data from the site to the other gateway.
 pub(crate) struct Outbound {
     /// Framed bytes that the satellite side did not take yet. But for a packet's worth that is gathered, nothing is read
     /// from the socket before they are gone, so that at most one frame waits here and a full link closes the client's window.
@@ -120,7 +120,7 @@ impl Outbound {
         }
     }
 
-    /// What waits is dropped, and the stream is reset unless it has ended.
+    /// Drops waiting data and resets the stream unless it has ended.
     pub(crate) fn reset(&mut self, site: &mut Site<'_>, stream: StreamId, code: u32) {
         self.forget(site);
         self.waiting = Waiting::default();

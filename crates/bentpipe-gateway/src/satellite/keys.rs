@@ -16,13 +16,13 @@ const PUBLIC_PREFIX: &str = "bentpipe-public-";
 const PRIVATE_PREFIX: &str = "bentpipe-private-";
 /// Bytes of either key (RFC 8032 §5.1.5).
 const KEY_BYTES: usize = 32;
-/// What stands before an Ed25519 public key in a SubjectPublicKeyInfo (RFC 8410 §4).
+/// The prefix of an Ed25519 public key in a SubjectPublicKeyInfo (RFC 8410 §4).
 const PUBLIC_DER: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
-/// What stands before an Ed25519 private key in its PKCS #8 form (RFC 8410 §7).
+/// The prefix of an Ed25519 private key in its PKCS #8 form (RFC 8410 §7).
 const PRIVATE_DER: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// What a gateway proves itself with. Its file must be readable by the gateway only.
+/// A gateway's private key. Its file must be readable by the gateway only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PrivateKey {
     seed: [u8; KEY_BYTES],

@@ -20,14 +20,14 @@ pub enum Side {
     Terminal(SocketAddr),
 }
 
-/// What a gateway knows of the link and how it uses it.
+/// A gateway's knowledge of the link and its use of it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SatelliteConfig {
     /// Which side this is.
     pub side: Side,
     /// Bits per second on the wire, framing included, of the direction in which this side sends. `None`: measured.
     pub rate: Option<BitRate>,
-    /// What the link wraps each packet in; its overhead counts against the rate.
+    /// The link's framing; its overhead counts against the rate.
     pub framing: Framing,
     /// Without queues; a first guess until it is measured.
     pub round_trip: Duration,
@@ -39,7 +39,7 @@ pub struct SatelliteConfig {
     /// The link is a circuit that is set up when there is something to send: nothing is sent while nothing waits, and
     /// silence during a set-up is no fault.
     pub dial_up: bool,
-    /// How long streams outlive silence of the other side.
+    /// The time that streams outlive silence of the other side.
     pub hold: Duration,
     /// Connections that the other gateway may have relayed at once: as many streams, and some for those that end.
     pub connections: usize,
@@ -145,7 +145,7 @@ pub enum StreamError {
     Unknown,
 }
 
-/// What [`Satellite::read`] found.
+/// The result of [`Satellite::read`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Read {
     /// So many bytes, at least one.
@@ -156,7 +156,7 @@ pub enum Read {
     End,
 }
 
-/// What the connection has seen.
+/// Statistics of the connection.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Statistics {
     /// IP packets sent, and their bytes on the wire, framing included.
@@ -255,6 +255,6 @@ pub trait Satellite: Send {
     fn set_beside(&mut self, now: Instant, rate: BitRate);
     /// Ends the connection in order.
     fn close(&mut self, now: Instant);
-    /// What it has seen.
+    /// Its statistics.
     fn statistics(&self) -> Statistics;
 }

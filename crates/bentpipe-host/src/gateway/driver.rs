@@ -116,7 +116,7 @@ impl<P: GatewayProgram + 'static> GatewayDriver<P> {
         answered.recv().ok()
     }
 
-    /// What an operator wants to know of the site, since the last call.
+    /// The site's remarks for the operator since the last call.
     pub fn take_remarks(&self) -> Vec<String> {
         self.with_site(|_, site| site.take_remarks()).unwrap_or_default()
     }
@@ -135,7 +135,7 @@ impl<P: GatewayProgram + 'static> GatewayDriver<P> {
 }
 
 impl GatewayDriver<Gateway> {
-    /// What it has done so far. `None`: its thread is gone.
+    /// Its counters so far. `None`: its thread is gone.
     #[must_use]
     pub fn figures(&self) -> Option<Figures> {
         self.with(|gateway| gateway.figures())
@@ -156,7 +156,7 @@ impl GatewayDriver<Gateway> {
         self.with(Gateway::drain);
     }
 
-    /// What has happened since the last call.
+    /// The events since the last call.
     pub fn take_notices(&self) -> Vec<Notice> {
         self.with(Gateway::take_notices).unwrap_or_default()
     }

@@ -38,9 +38,9 @@ pub struct Marks {
     pub relayed: u32,
 }
 
-/// What the rules say.
+/// The parameters of the rules.
 pub(crate) struct Rules<'a> {
-    /// What is captured, if anything.
+    /// The connections to intercept, if any.
     pub capture: Option<&'a CaptureRules>,
     /// New connections are refused when the gateway is gone.
     pub closed: bool,
@@ -62,7 +62,7 @@ pub struct Firewall {
     nft: Child,
     ended: OwnedFd,
     orders: Option<ChildStdin>,
-    /// What nft says: it repeats each order.
+    /// nft's output: it repeats each order.
     output: File,
     netlink: Netlink,
     table: String,
@@ -80,12 +80,12 @@ const MARK: u32 = 0x6270_0000;
 const SENT_ON: u32 = 0x8000;
 /// Sets [`Marks::relayed`] apart; no log group has either bit.
 const RELAYED: u32 = 0x1000;
-/// What the log says of a SYN that passes by.
+/// The log prefix of a SYN that bypasses the gateway.
 pub(crate) const PASSING: &str = "passing";
 /// SYNs that pass by of which we are told, a second: a repeated one does as well.
 const PASSING_RATE: u32 = 200;
 const INSTALL_LIMIT: Duration = Duration::from_secs(10);
-/// How long the rules of a predecessor may take to go.
+/// Longest wait for the rules of a predecessor to go.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(2);
 /// The counter of what goes past.
 pub(crate) const COUNTER: &str = "beside";
@@ -176,7 +176,7 @@ impl Firewall {
         Ok(firewall)
     }
 
-    /// What carries our mark is for this host.
+    /// Routes packets with our mark to this host.
     fn route_here(&mut self, rules: &Rules) -> io::Result<()> {
         let table = u32::from(rules.group);
         for ipv6 in [false, true] {
@@ -222,7 +222,7 @@ impl Firewall {
         Ok(())
     }
 
-    /// Whether somebody has ended `nft`, and the rules with it.
+    /// True if somebody has ended `nft`, and the rules with it.
     pub(crate) fn is_gone(&mut self) -> bool {
         !matches!(self.nft.try_wait(), Ok(None))
     }
@@ -427,7 +427,7 @@ fn count_order(table: &str, way: &Way) -> String {
     order + "\n"
 }
 
-/// How long an admitted request is remembered: a little longer than [`super::site::HANDSHAKE_MAX`].
+/// The time that an admitted request is remembered: a little longer than [`super::site::HANDSHAKE_MAX`].
 const ADMITTED_SECONDS: usize = 18;
 /// However much is allowed: about 100 MB of the kernel's memory.
 const ADMITTED_MAX: usize = 1 << 20;

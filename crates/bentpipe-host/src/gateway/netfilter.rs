@@ -1,4 +1,4 @@
-//! What the firewall tells over netlink: the packets that a rule logs (linux/netfilter/nfnetlink_log.h), and the value of
+//! The firewall's messages over netlink: the packets that a rule logs (linux/netfilter/nfnetlink_log.h), and the value of
 //! a counter (linux/netfilter/nf_tables.h).
 
 use bentpipe_net::interception::Bypassed;
@@ -138,7 +138,7 @@ impl Counter {
         Ok(Counter { socket, request: message.finish() })
     }
 
-    /// What it shows.
+    /// The counters that it shows.
     pub fn read(&mut self) -> io::Result<Bypassed> {
         self.socket.send(&self.request, 0)?;
         let (answer, _) = self.socket.recv_from_full()?;

@@ -1,4 +1,4 @@
-//! What a gateway's site needs rights over the network for: the firewall's rules, the packets that it logs, sockets with
+//! The parts of a gateway's site that need rights over the network: the firewall's rules, the packets that it logs, sockets with
 //! addresses of others.
 
 use super::firewall::{self, Firewall, Marks, Rules};
@@ -16,7 +16,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// What needs rights over the network.
+/// The parts that need rights over the network.
 pub(super) struct Network {
     pub log: PacketLog,
     pub marks: Marks,
@@ -85,7 +85,7 @@ fn watched(firewall: Firewall, epoll: &OwnedFd) -> io::Result<Firewall> {
     Ok(firewall)
 }
 
-/// What it accepts has its mark, and is reset if this process dies before it takes it (`prepare_for_relay`).
+/// Accepted connections have its mark, and are reset if this process dies before it takes them (`prepare_for_relay`).
 fn listener(address: IpAddr, marks: Marks) -> io::Result<Socket> {
     let address = SocketAddr::new(address, 0);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;

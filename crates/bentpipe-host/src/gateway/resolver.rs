@@ -22,7 +22,7 @@ pub struct Resolver {
     threads: usize,
 }
 
-/// What is known of a name.
+/// The result of a lookup.
 pub struct Answer {
     /// Who asked.
     pub socket: SocketId,
@@ -137,7 +137,7 @@ impl Shared {
         self.questions.lock()
     }
 
-    /// What a thread does.
+    /// The work of a resolver thread.
     fn answer(&self, answered: &Sender<Answer>) {
         let mut questions = self.lock();
         while !questions.ended {

@@ -1,4 +1,4 @@
-//! What this process may do, what it needs of it, and giving the rest away.
+//! The capabilities of this process: those it needs, and dropping the rest.
 
 use std::ffi::CString;
 use std::io;

@@ -66,7 +66,7 @@ impl Syn {
         Some(packet)
     }
 
-    /// What a closed port answers (RFC 9293 §3.5.2), as an IP packet.
+    /// The answer of a closed port (RFC 9293 §3.5.2), as an IP packet.
     #[must_use]
     pub fn refusal(&self) -> Vec<u8> {
         let mut packet = Vec::with_capacity(IPV6_HEADER + TCP_HEADER);

@@ -1,4 +1,4 @@
-//! What workloads did.
+//! The results of workloads.
 
 use crate::record::{
     self, Bound, CommandRecord, DataDirection, Measurement, Objective, Party, Role, Series, WorkloadRecord,
@@ -9,20 +9,20 @@ use bentpipe_apps::quantity::{Better, COMPLETION_TIME, Quantity, Unit};
 use bentpipe_apps::report::{Report, Status};
 use bentpipe_net::time::{Duration, Instant};
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Debug)]
 pub struct EndedCommand {
     /// Its command line.
     pub command: String,
-    /// How long it ran, in seconds.
+    /// Its duration, in seconds.
     pub seconds: f64,
     /// Exit status, 128 + signal when it was killed.
     pub exit: i32,
     /// The same, if it ended before it was told to.
     pub ended_by_itself: Option<i32>,
-    /// What it printed.
+    /// Its output.
     pub stdout: String,
-    /// What it printed as errors.
+    /// Its standard error.
     pub stderr: String,
 }
 

@@ -23,7 +23,7 @@ pub struct Collected<'a> {
     pub samples: Vec<(String, Vec<SampledConnection>)>,
     pub outcome: EmulationOutcome,
     pub workloads: Vec<WorkloadRecord>,
-    /// What each pair's gateways left.
+    /// The results of each pair's gateways.
     pub left: Vec<[LeftGateway; 2]>,
     pub notes: Vec<String>,
 }

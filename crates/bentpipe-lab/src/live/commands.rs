@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes of output kept of each stream; the rest is read and counted.
 const OUTPUT_KEPT: usize = 64 << 10;
-/// How long to wait for the rest of a program's output after its end.
+/// Longest wait for the rest of a program's output after its end.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
-/// How long a program may take to end after SIGTERM.
+/// Longest time for a program to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A program under way.
@@ -62,7 +62,7 @@ impl RunningCommand {
         Ok((RunningCommand { command, child, end, outputs, exit: None, started, ended: None }, announced))
     }
 
-    /// Whether the program has ended.
+    /// True if the program has ended.
     pub fn has_ended(&mut self) -> bool {
         if self.exit.is_none() {
             self.exit = self.child.try_wait().ok().flatten();
@@ -71,7 +71,7 @@ impl RunningCommand {
         self.exit.is_some()
     }
 
-    /// How long the program has run, or ran.
+    /// The program's running time so far, in seconds.
     fn seconds(&self) -> f64 {
         self.ended.unwrap_or_else(Instant::now).duration_since(self.started).as_secs_f64()
     }

@@ -219,7 +219,7 @@ fn free(taken: &mut BTreeSet<String>, name: &str, suffix: &str) -> String {
     name
 }
 
-/// What `--compare gateway` adds to a case's name; the whole name where the file lists no cases.
+/// The suffix that `--compare gateway` adds to a case's name; the whole name where the file lists no cases.
 const WITHOUT: &str = "without gateway";
 const WITH: &str = "with gateway";
 

@@ -24,7 +24,7 @@ use workload::{Service, Workload};
 /// A scenario, complete.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What it is about.
+    /// Its title.
     pub title: String,
     /// Seed of every random stream.
     pub seed: u64,
@@ -36,18 +36,18 @@ pub struct Scenario {
     pub text: String,
     /// Overrides from the command line.
     pub overrides: Vec<String>,
-    /// What an experiment varies. A plain run takes no notice.
+    /// The axes of an experiment. A plain run ignores them.
     pub axes: Vec<Axis>,
     /// Runs of each point of an experiment, each with a seed of its own; one if the file does not say.
     pub seeds: Option<u32>,
-    /// What the scenario's source leaves open: the key that was chosen, and why.
+    /// Choices that the scenario's source leaves open: the key, and the reason.
     pub assumptions: BTreeMap<String, String>,
 }
 
 /// Something that an experiment varies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// What tables and charts call it.
+    /// The name in tables and charts.
     pub name: String,
     /// The keys that all get the value; `*` stands for every name, as in `hosts.*.tcp.mtu`.
     pub keys: Vec<String>,
@@ -102,11 +102,11 @@ pub struct LinkUse {
     pub kind: String,
     /// Hub first, then terminals.
     pub sites: Vec<String>,
-    /// What it does.
+    /// Its configuration.
     pub config: LinkConfig,
 }
 
-/// What a site does with others' packets.
+/// A site's treatment of packets for others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// Nothing.

@@ -31,13 +31,13 @@ pub struct Workload {
     pub start: Duration,
     /// It starts at a moment of its own within this time after `start`, drawn from the seed. Zero: at `start`.
     pub spread: Duration,
-    /// How often it runs, one run after the other.
+    /// The number of runs, one after the other.
     pub repeat: u32,
     /// Time between the runs.
     pub pause: Duration,
     /// Ends with the others instead of being waited for.
     pub background: bool,
-    /// What is wanted.
+    /// The objective.
     pub objective: Option<Objective>,
 }
 
@@ -80,7 +80,7 @@ pub struct Party {
     pub ports: Vec<u16>,
 }
 
-/// What is wanted of a workload.
+/// The objective of a workload.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Objective {
     /// Complete within this time.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 struct Fake {
     plan: Plan,
     now: Instant,
-    /// What the programs started next do.
+    /// The scripts of the programs that start next.
     lives: VecDeque<Life>,
     apps: Vec<(Instant, Life)>,
     /// Starts and stops.

@@ -52,7 +52,7 @@ impl Capture {
         Ok(Capture { writer: Arc::new(Mutex::new(writer)) })
     }
 
-    /// What the network shows its packets to.
+    /// The observer of the network's packets.
     pub fn observer(&self) -> Box<dyn Observer> {
         Box::new(Port { writer: Arc::clone(&self.writer) })
     }

@@ -1,4 +1,4 @@
-//! What hosts see of a gateway pair between them.
+//! The effect of a gateway pair on hosts.
 
 use super::pairs::{Pairs, SimulatedNetwork};
 use super::setup;
@@ -39,7 +39,7 @@ fn start(network: &mut SimulatedNetwork, site: &str, app: impl App + 'static) ->
     network.start(site, Box::new(app))
 }
 
-/// What one end of a [`Talk`] saw.
+/// The observations of one end of a [`Talk`].
 #[derive(Default)]
 struct Seen {
     opened: Option<Instant>,

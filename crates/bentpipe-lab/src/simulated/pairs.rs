@@ -48,7 +48,7 @@ impl Pairs {
         new
     }
 
-    /// What each gateway has done by now.
+    /// The results of each gateway by now.
     pub fn left(&self, network: &SimulatedNetwork) -> Vec<[LeftGateway; 2]> {
         let left = |id: ProgramId| network.gateway(id).map(Standing::left).unwrap_or_default();
         self.gateways.iter().map(|pair| pair.map(left)).collect()

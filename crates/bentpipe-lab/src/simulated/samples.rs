@@ -18,7 +18,7 @@ const SAMPLES_MAX: usize = 2_000;
 /// Connections followed in a case, as in a live run.
 const CONNECTIONS_MAX: usize = 1_024;
 
-/// What was sampled so far.
+/// The samples so far.
 pub struct Samples {
     every: Duration,
     next: Instant,

@@ -72,7 +72,7 @@ fn segment(most: usize) -> impl Strategy<Value = Segment> {
     )
 }
 
-/// What an IP packet carries.
+/// Payloads of an IP packet.
 fn body(most: usize) -> impl Strategy<Value = Body> {
     prop_oneof![
         segment(most).prop_map(Body::Tcp),

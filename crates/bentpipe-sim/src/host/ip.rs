@@ -42,7 +42,7 @@ struct Interface {
     neighbours: BTreeMap<Ipv4Addr, Neighbour>,
 }
 
-/// What is known of a neighbour's hardware address (RFC 826).
+/// The state of a neighbour's hardware address (RFC 826).
 #[derive(Debug)]
 enum Neighbour {
     At([u8; 6]),
@@ -63,7 +63,7 @@ struct Reassembly {
     since: Instant,
 }
 
-/// What the IP layer hands upwards.
+/// The IP layer's output to the transport layer.
 #[derive(Debug)]
 pub enum Up {
     /// For this site.
@@ -79,7 +79,7 @@ pub enum Up {
 const ARP_TRIES: u32 = 3;
 const ARP_INTERVAL: Duration = Duration::from_secs(1);
 const ARP_WAITING: usize = 101;
-/// How long fragments wait for the rest, and how many packets may (Linux: ipfrag_time).
+/// Longest wait of fragments for the rest, and most incomplete packets (Linux: ipfrag_time).
 const REASSEMBLY: Duration = Duration::from_secs(30);
 const REASSEMBLIES_MAX: usize = 1024;
 
@@ -126,7 +126,7 @@ impl Ip {
         self.route(destination).map(|(interface, _)| interface)
     }
 
-    /// Whether `address` is this site's.
+    /// True if `address` is this site's.
     #[must_use]
     #[inline]
     pub fn is_own(&self, address: Ipv4Addr) -> bool {

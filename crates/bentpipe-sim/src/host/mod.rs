@@ -151,7 +151,7 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
         self.stack.share_boxes(shared);
     }
 
-    /// Whether a program has become done since the last call.
+    /// True if a program has become done since the last call.
     pub fn take_done(&mut self) -> bool {
         std::mem::take(&mut self.became_done)
     }
@@ -163,7 +163,7 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
         self.stack.ended.iter().skip(skip).chain(open)
     }
 
-    /// How many connections are over.
+    /// The number of connections that are over.
     #[must_use]
     pub fn ended(&self) -> usize {
         self.stack.ended.len()

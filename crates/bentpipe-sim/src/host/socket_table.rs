@@ -10,7 +10,7 @@ pub struct SocketTable {
     touched: Vec<usize>,
 }
 
-/// What a socket stands for: a connection's number, a port, an identifier.
+/// The target of a socket number: a connection's number, a port, an identifier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Socket {
     Tcp(usize),

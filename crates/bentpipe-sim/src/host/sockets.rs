@@ -1,4 +1,4 @@
-//! What a program sees of its simulated host.
+//! A program's view of its simulated host.
 
 use super::socket_table::{Socket, SocketTable};
 use super::stack::{Listener, Stack};

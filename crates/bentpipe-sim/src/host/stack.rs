@@ -114,7 +114,7 @@ impl Stack {
         }
     }
 
-    /// What the IP layer handed up.
+    /// Takes the IP layer's output.
     #[inline]
     pub fn take_up(&mut self, now: Instant, up: Up) {
         match up {
@@ -293,7 +293,7 @@ impl Stack {
         (0..self.connections.len()).filter(|number| opens(&self.connections[*number])).collect()
     }
 
-    /// What a new connection between these ends needs; `None`: there is no way there.
+    /// The parameters of a new connection between these ends; `None`: there is no route.
     pub(super) fn ends(&mut self, now: Instant, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Ends> {
         let (_, mtu) = self.ip.source_for(*remote.ip())?;
         // Told apart by the ends and the time of their meeting, so that one connection shifts no other's (RFC 6528 §3 makes
@@ -537,7 +537,7 @@ impl Stack {
         }
     }
 
-    /// Whether there is a connection between these ends, ours first.
+    /// True if there is a connection between these ends, ours first.
     pub(super) fn has_connection(&self, local: SocketAddrV4, remote: SocketAddrV4) -> bool {
         self.index.contains_key(&(local, remote))
     }
@@ -584,7 +584,7 @@ impl Stack {
         self.out.balance(shared);
     }
 
-    /// Whether the transport has something for the IP layer.
+    /// True if the transport has something for the IP layer.
     pub fn has_output(&self) -> bool {
         !self.out.is_empty()
     }

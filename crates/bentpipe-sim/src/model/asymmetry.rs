@@ -1,4 +1,4 @@
-//! What a thin return link does to the forward one: acknowledgements need room.
+//! The effect of a thin return link on the forward one: acknowledgements need room.
 //!
 //! H. Balakrishnan et al.: RFC 3449, "TCP Performance Implications of Network Path Asymmetry", §2.
 

@@ -32,7 +32,7 @@ pub struct Transfer {
     pub growth: f64,
     /// T_s: the time-out of the first SYN (RFC 1122: 3 s; RFC 6298: 1 s); it doubles.
     pub syn_timeout: Duration,
-    /// What the timer of the first delayed acknowledgement costs on average, when the initial window is one segment and
+    /// The mean cost of the first delayed acknowledgement's timer when the initial window is one segment and
     /// acknowledgements are delayed; else zero. The paper: 100 ms for BSD, 150 ms for Windows 95.
     pub delayed_ack: Duration,
 }

@@ -7,7 +7,7 @@ use bentpipe_net::time::Duration;
 
 /// The scale of the cubic function (RFC 9438 §4.1.1), in segments per second cubed.
 pub const C: f64 = 0.4;
-/// What a loss leaves of the window (RFC 9438 §4.6).
+/// The share of the window that remains after a loss (RFC 9438 §4.6).
 pub const BETA: f64 = 0.7;
 
 /// Average window in segments: the larger of `[C·(3+β) / (4·(1−β))]^¼ · (RTT/p)^¾` and Reno's `√(3/2p)`, below which CUBIC

@@ -14,7 +14,7 @@
 //! throughput = 8·file / T
 //! ```
 //!
-//! What the paper leaves open is an argument: the segment size, the initial window `w_1`, the growth `γ` and the round trips
+//! Arguments stand for the values that the paper leaves open: the segment size, the initial window `w_1`, the growth `γ` and the round trips
 //! `s` before the data. Time ends when the sender has the last acknowledgement. Above 8 connections the paper measured less
 //! than the model, because routers dropped packets: there are no losses here, so the model does not show that.
 

@@ -10,7 +10,7 @@
 use super::probability;
 use bentpipe_net::time::Duration;
 
-/// What the model knows of a connection.
+/// The model's parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flow {
     /// Round-trip time of a full segment, above zero.

@@ -9,7 +9,7 @@ use bentpipe_net::time::{Duration, Instant};
 const DELAY_MIN: Duration = Duration::from_millis(40);
 const DELAY_MAX: Duration = Duration::from_millis(200);
 
-/// What is owed to the peer.
+/// The policy of acknowledging: pending acknowledgements and their timer.
 #[derive(Debug)]
 pub struct AckPolicy {
     every: u64,

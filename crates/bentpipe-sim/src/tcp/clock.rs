@@ -20,7 +20,7 @@ pub enum TimerClock {
     /// Linux's timer wheel: a timer of 63 ticks or more is rounded up to 8 ticks, of 504 or more to 64, of 4032 or more to
     /// 512. A retransmission after 3.1 s leaves up to 256 ms late.
     Wheel {
-        /// How far the wheel had turned at the start of time.
+        /// The wheel's phase at time zero.
         phase: Duration,
     },
 }

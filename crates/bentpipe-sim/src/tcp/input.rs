@@ -28,7 +28,7 @@ impl Connection {
         connection
     }
 
-    /// What the peer's SYN offers.
+    /// Takes over the options of the peer's SYN.
     fn learn_syn(&mut self, segment: &Segment, now: Instant) {
         let options = segment.syn.unwrap_or_default();
         self.peer_sequence = segment.sequence;
@@ -292,7 +292,7 @@ impl Connection {
         }
     }
 
-    /// Whether a timestamp is from before the last one learnt, as far as that one tells anything.
+    /// True if a timestamp is from before the last one learnt, as far as that one tells anything.
     #[inline]
     fn is_older(&self, timestamp: u32, now: Instant) -> bool {
         (timestamp.wrapping_sub(self.recent_timestamp) as i32) < 0 && now.since(self.timestamp_learnt) <= TIMESTAMP_LIFE
@@ -325,7 +325,7 @@ impl Connection {
         self.acknowledge_if_owed(output);
     }
 
-    /// Whether a segment that needs no answer was answered less than half a second ago; if not, it is now.
+    /// True if a segment that needs no answer was answered less than half a second ago; if not, it is now.
     fn answered_lately(&mut self, now: Instant) -> bool {
         if self.answered.is_some_and(|at| now.since(at) < ANSWER_INTERVAL) {
             return true;

@@ -91,7 +91,7 @@ pub enum State {
     Closed,
 }
 
-/// What a connection does about losses (Linux's tcp_ca_state).
+/// The state of loss recovery (Linux's tcp_ca_state).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Repair {
     Open,
@@ -268,7 +268,7 @@ struct Prr {
     window_before: u32,
 }
 
-/// What is needed to take a reduction of the window back.
+/// The values needed to undo a reduction of the window.
 #[derive(Debug, Default)]
 struct Undo {
     /// `una` when the reduction began; `None`: nothing to undo.
@@ -312,10 +312,10 @@ struct LossProbe {
 const LINGER: Duration = Duration::from_secs(60);
 /// Duplicate acknowledgements that mean a loss (RFC 5681).
 const DUPLICATE_THRESHOLD: u32 = 3;
-/// What a host that offers no MSS accepts (RFC 9293 §3.7.1).
+/// The MSS of a host that offers none (RFC 9293 §3.7.1).
 const MSS_USUAL: u16 = 536;
 
-/// What a new connection needs to know.
+/// The parameters of a new connection.
 pub struct Ends {
     /// This end.
     pub local: SocketAddrV4,
@@ -563,24 +563,24 @@ impl Connection {
         self.changed = true;
     }
 
-    /// Whether something changed for the program since the last call.
+    /// True if something changed for the program since the last call.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// Whether nothing is left to do for either side.
+    /// True if nothing is left to do for either side.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.state == State::Closed && self.orphan
     }
 
-    /// Whether its program has closed it.
+    /// True if its program has closed it.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.orphan
     }
 
-    /// Whether the address pair may be used again.
+    /// True if the address pair may be used again.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
@@ -604,7 +604,7 @@ impl Connection {
         self.state
     }
 
-    /// What its packets showed.
+    /// Observations of its packets.
     #[must_use]
     pub fn facts(&self) -> &FlowFacts {
         &self.facts

@@ -40,7 +40,7 @@ impl Outbox {
         self.waiting.pop_front()
     }
 
-    /// Whether none waits.
+    /// True if none waits.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {

@@ -335,7 +335,7 @@ impl Connection {
         self.put(start, flags, payload, class, output);
     }
 
-    /// Whether pacing holds segments back at `now`.
+    /// True if pacing holds segments back at `now`.
     pub(super) fn is_paced(&self, now: Instant) -> bool {
         self.pace_until > now
     }

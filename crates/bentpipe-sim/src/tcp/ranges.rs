@@ -13,7 +13,7 @@ impl Ranges {
         self.ranges.last().map_or(0, |(_, past)| *past)
     }
 
-    /// Whether all of `first` to `past` is in the set.
+    /// True if all of `first` to `past` is in the set.
     #[must_use]
     pub fn contains(&self, first: u64, past: u64) -> bool {
         let after = self.ranges.partition_point(|(start, _)| *start <= first);

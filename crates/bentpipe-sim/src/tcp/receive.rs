@@ -1,4 +1,4 @@
-//! What arrived: in order for the program, out of order for later, and the SACK blocks that tell of it.
+//! Received data: in order for the program, out of order for later, and the SACK blocks that report it.
 
 use super::ranges::Ranges;
 use bentpipe_net::datagram::Payload;
@@ -20,7 +20,7 @@ pub struct ReceiveBuffer {
     fin_reached: bool,
 }
 
-/// What a segment brought.
+/// The effect of a received segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// The next expected byte moved on.
@@ -64,13 +64,13 @@ impl ReceiveBuffer {
         self.ready_bytes
     }
 
-    /// Whether something waits out of order.
+    /// True if something waits out of order.
     #[must_use]
     pub fn has_holes(&self) -> bool {
         !self.later.is_empty() || (self.fin.is_some() && !self.fin_reached)
     }
 
-    /// Whether the peer has finished and all of it is here.
+    /// True if the peer has finished and all of it is here.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.fin_reached
@@ -87,7 +87,7 @@ impl ReceiveBuffer {
         self.insert_out_of_order(first, payload, fin)
     }
 
-    /// What is not just the next data.
+    /// Inserts data that does not simply follow.
     fn insert_out_of_order(&mut self, first: u64, payload: Payload, fin: bool) -> Arrival {
         let length = payload.length();
         let past = first + length;

@@ -1,4 +1,4 @@
-//! What an acknowledgement means: what was delivered, what is lost, how the congestion window moves. The states and their
+//! The processing of acknowledgements: delivery, losses and the congestion window. The states and their
 //! transitions are those of Linux (tcp_ack, tcp_fastretrans_alert), which are RFC 5681, 6582, 6675, 6937, 8985 and 5682
 //! joined into one machine.
 
@@ -10,7 +10,7 @@ use bentpipe_net::datagram::Segment;
 use bentpipe_net::stack::Recovery;
 use bentpipe_net::time::{Duration, Instant};
 
-/// What is known of an acknowledgement before it is worked on.
+/// The facts about an acknowledgement before it is processed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AckFacts {
     /// It came with data.
@@ -23,7 +23,7 @@ pub struct AckFacts {
     pub data_follows: bool,
 }
 
-/// What to send after an acknowledgement.
+/// The transmission that follows an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Resend {
     Nothing,
@@ -189,7 +189,7 @@ impl Connection {
         self.echo
     }
 
-    /// What congestion control hears of an acknowledgement.
+    /// Passes an acknowledgement to congestion control.
     #[inline]
     fn ack(
         &mut self,
@@ -374,7 +374,7 @@ impl Connection {
         }
     }
 
-    /// What an acknowledgement says about a tail loss probe (RFC 8985 §7.4).
+    /// Judges a tail loss probe by an acknowledgement (RFC 8985 §7.4).
     fn probe_answered(
         &mut self,
         acknowledged: u64,

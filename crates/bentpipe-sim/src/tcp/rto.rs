@@ -140,7 +140,7 @@ impl RtoTimer {
         }
     }
 
-    /// How often it was doubled.
+    /// The number of doublings.
     #[must_use]
     pub fn backoff(&self) -> u32 {
         self.backoff

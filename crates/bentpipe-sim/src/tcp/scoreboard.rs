@@ -16,7 +16,7 @@ pub struct Sent {
     pub at: Instant,
     /// Its number among all segments sent; a repetition counts anew.
     pub order: u64,
-    /// How often it was repeated (at least; a short number keeps this to 64 bytes, a cache line).
+    /// The number of retransmissions (at least; a short number keeps this to 64 bytes, a cache line).
     pub retransmissions: u16,
     /// Selectively acknowledged.
     pub sacked: bool,
@@ -57,7 +57,7 @@ pub struct Scoreboard {
     repairs: VecDeque<(u64, u64)>,
 }
 
-/// What an acknowledgement removed or marked.
+/// The changes that an acknowledgement made to the scoreboard.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
     /// Segments acknowledged cumulatively.
@@ -455,7 +455,7 @@ impl Scoreboard {
         self.undecided = 0;
     }
 
-    /// Whether any segment in flight has been sent more than once.
+    /// True if any segment in flight has been sent more than once.
     #[must_use]
     pub fn any_retransmitted(&self) -> bool {
         self.segments.front().is_some_and(|head| head.retransmissions > 0) || self.retransmitted > 0

@@ -1,4 +1,4 @@
-//! How much a program may give that the peer has not acknowledged: Linux's send buffer, which counts the memory of its
+//! The limit of a program's unacknowledged data: Linux's send buffer, which counts the memory of its
 //! packet buffers and grows with the congestion window only while that is not full (tcp_sndbuf_expand).
 
 use super::settings::Settings;
@@ -12,7 +12,7 @@ pub struct SendBuffer {
     last: u64,
 }
 
-/// What is in the buffer.
+/// The contents of the buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     /// Bytes given and not acknowledged.
@@ -28,7 +28,7 @@ pub const SEGMENTS_SHARED: u32 = 2;
 /// Memory of a packet buffer beside its payload: sk_buff, skb_shared_info and room for headers. This and
 /// [`HEADER_ROOM`] depend on the kernel's configuration; they are those of the kernel of the parity runs, as `ss -m` shows.
 const BUFFER_OVERHEAD: u64 = 832;
-/// What Linux adds to a segment's payload to know its memory: MAX_TCP_HEADER and skb_shared_info, and, after rounding up to
+/// Linux's addition to a segment's payload when it accounts memory: MAX_TCP_HEADER and skb_shared_info, and, after rounding up to
 /// a power of two, sk_buff (tcp_sndbuf_expand).
 const HEADER_ROOM: u64 = 576;
 const HEADER: u64 = 256;
@@ -79,7 +79,7 @@ impl SendBuffer {
         taken
     }
 
-    /// Whether a program that was refused room hears of more: a third must be free (sk_stream_is_writeable).
+    /// True if a program that was refused room hears of more: a third must be free (sk_stream_is_writeable).
     #[must_use]
     pub fn is_writeable(&self, held: Held) -> bool {
         let memory = held.memory();
@@ -104,7 +104,7 @@ mod tests {
         SendBuffer::new(&Settings::new(&TcpConfig::from_table(toml::Table::new()).unwrap()).unwrap())
     }
 
-    /// What `ss -m` showed of a transfer over a T1 (tb, Send-Q): 46 080 B at first, 110 592 B when a window of 24 was not full.
+    /// `ss -m` of a transfer over a T1 (tb, Send-Q): 46 080 B at first, 110 592 B when a window of 24 was not full.
     #[test]
     fn sizes_are_those_of_linux() {
         let mut buffer = buffer();

@@ -1,4 +1,4 @@
-//! What a program gave to send and the peer has not acknowledged.
+//! Data that a program has written and the peer has not acknowledged.
 
 use bentpipe_net::datagram::Payload;
 use std::collections::VecDeque;

@@ -44,7 +44,7 @@ pub struct Settings {
     pub retries: u32,
     /// Give up data that is unacknowledged this long (RFC 5482).
     pub user_timeout: Option<Duration>,
-    /// How the time-out is computed.
+    /// The estimator of the time-out.
     pub rto_estimator: RtoEstimator,
     /// Its first value.
     pub rto_initial: Duration,
@@ -56,7 +56,7 @@ pub struct Settings {
     pub rto_granularity: Duration,
     /// Timers run on Linux's timer wheel: [`TimerClock`](super::clock::TimerClock).
     pub timer_wheel: bool,
-    /// How losses are repaired without SACK.
+    /// Loss recovery without SACK.
     pub recovery: Recovery,
     /// Retransmit at the third duplicate acknowledgement.
     pub fast_retransmit: bool,

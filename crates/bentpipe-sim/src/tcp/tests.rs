@@ -38,7 +38,7 @@ pub struct Pipe {
     pub received: u64,
     pub wrong: u64,
     pub reads: bool,
-    /// Whether both ends predict segments.
+    /// True if both ends predict segments.
     pub predicts: bool,
     /// Nothing arrives before; what was sent meanwhile arrives then, in order.
     pub hold: Instant,
@@ -251,7 +251,7 @@ impl Pipe {
             .collect()
     }
 
-    /// How many data segments the client sent in each millisecond in which it sent any.
+    /// The number of data segments that the client sent in each millisecond in which it sent any.
     pub fn bursts(&self) -> Vec<(u64, usize)> {
         let mut bursts: Vec<(u64, usize)> = Vec::new();
         for (at, ..) in self.data() {

@@ -8,7 +8,7 @@ use bentpipe_net::time::{Duration, Instant};
 
 /// SYN-ACKs sent again before the opening is given up (Linux: tcp_synack_retries).
 const SYN_ACK_RETRIES: u32 = 5;
-/// What Linux adds to a timer that must not fire at once (TCP_TIMEOUT_MIN).
+/// Linux's least delay of a timer that must not fire at once (TCP_TIMEOUT_MIN).
 const TIMEOUT_MIN: Duration = Duration::from_millis(2);
 
 impl Connection {
@@ -186,7 +186,7 @@ impl Connection {
         self.timer = Some((Timer::Retransmit, self.clock.expiry(now, rto)));
     }
 
-    /// Whether retransmissions have gone on for too long (RFC 1122 §4.2.3.5 R2; RFC 5482).
+    /// True if retransmissions have gone on for too long (RFC 1122 §4.2.3.5 R2; RFC 5482).
     fn has_given_up(&self, now: Instant) -> bool {
         let Some(since) = self.first_retransmission else { return self.settings.retries == 0 };
         if let Some(limit) = self.settings.user_timeout {

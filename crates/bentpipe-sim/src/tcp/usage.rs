@@ -1,4 +1,4 @@
-//! How much of the congestion window is used, and what rate of delivery that gives.
+//! Use of the congestion window, and the resulting delivery rate.
 
 use super::congestion::Delivery;
 use super::scoreboard::Progress;

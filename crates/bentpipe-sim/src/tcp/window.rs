@@ -3,9 +3,9 @@
 use super::settings::Settings;
 use bentpipe_net::time::{Duration, Instant};
 
-/// How much the peer may send.
+/// The receive window.
 ///
-/// What Linux does with a receive buffer decides more than the window: while the window it is ready to grant grows, it
+/// Linux's tuning of the receive buffer decides more than the window: while the granted window grows, it
 /// acknowledges every segment (tcp_grow_window). So that is followed here even where the told window is fixed.
 #[derive(Debug)]
 pub struct ReceiveWindow {
@@ -13,7 +13,7 @@ pub struct ReceiveWindow {
     shift: u8,
     /// Highest edge told to the peer; it is never taken back (RFC 9293 §3.8.6).
     edge: u64,
-    /// What the stack is ready to grant now (Linux's rcv_ssthresh), what the buffer holds (window_clamp), and what it may
+    /// The window that the stack grants now (Linux's rcv_ssthresh), the buffer's size (window_clamp), and the size it may
     /// grow to.
     pub(super) granted: u64,
     clamp: u64,
@@ -46,7 +46,7 @@ const FIXED_BUFFER_MAX: u64 = 6 << 20;
 const PAYLOAD_PART: u64 = 160;
 /// Shift for the tuned window: the smallest with which the largest buffer fits (RFC 7323 §2.3).
 const TUNED_SHIFT: u8 = 9;
-/// What a new connection counts as read in a round trip: ten segments (TCP_INIT_CWND).
+/// The initial estimate of bytes read in a round trip: ten segments (TCP_INIT_CWND).
 const SPACE_FIRST: u64 = 14_480;
 /// Segments smaller than this do not make the window grow.
 const GROWS_FROM: u64 = 128;
@@ -142,7 +142,7 @@ impl ReceiveWindow {
         true
     }
 
-    /// Whether the program's reading has made so much room that the peer should hear of it: two segments, or half of all
+    /// True if the program's reading has made so much room that the peer should hear of it: two segments, or half of all
     /// there is (RFC 9293 §3.8.6.2.2; Linux tells when the window has doubled), as far as the field of the header can say it.
     #[must_use]
     pub fn worth_telling(&self, next: u64, unread: u64, scaled: bool, segment: u64) -> bool {

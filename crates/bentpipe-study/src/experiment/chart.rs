@@ -125,7 +125,7 @@ fn chart(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec, id: String) -> Opti
     })
 }
 
-/// What was published on this chart: the claims' values at its axis, and the marks of the file.
+/// The published values on this chart: the claims' values at its axis, and the marks of the file.
 fn published(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for (claim, _) in lookup.experiment.published.claims.iter().zip(rows) {

@@ -7,7 +7,7 @@ use crate::runner::{Progress, Ran, RunId, Runner, Runs, Subject};
 use bentpipe_lab::scenario::Scenario;
 use std::sync::atomic::Ordering;
 
-/// What came out of one experiment: for each of its points, its runs.
+/// The outcome of one experiment: for each of its points, its runs.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// In the order of the experiment's points.
@@ -17,7 +17,7 @@ pub struct Outcome {
 /// The runs of a point.
 #[derive(Clone, Debug, Default)]
 pub struct PointRuns {
-    /// What each run measured, or why it could not be done.
+    /// The measurements of each run, or the reason why it could not be done.
     pub runs: Vec<Result<Measured, String>>,
     /// Chance has no part: one run says all.
     pub certain: bool,

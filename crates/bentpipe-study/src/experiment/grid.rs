@@ -92,7 +92,7 @@ impl Point {
         Ok(scenario)
     }
 
-    /// Whether its values are these; axes that its case does not follow say nothing.
+    /// True if its values are these; axes that its case does not follow say nothing.
     #[must_use]
     pub fn is_at(&self, at: &BTreeMap<String, String>) -> bool {
         at.iter().all(|(axis, value)| self.values.get(axis).is_none_or(|own| same_value(own, value)))
@@ -109,7 +109,7 @@ impl Point {
     }
 }
 
-/// Whether two texts mean the same value: `8 KiB` and `8192 B` do.
+/// True if two texts mean the same value: `8 KiB` and `8192 B` do.
 #[must_use]
 pub fn same_value(a: &str, b: &str) -> bool {
     match (quantity(a), quantity(b)) {

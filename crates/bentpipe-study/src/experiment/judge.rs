@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 /// Of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// How ours stands to what was published.
+/// The verdict on our value against the published one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -34,7 +34,7 @@ pub enum Verdict {
     Within,
     /// Not so.
     Outside,
-    /// What the paper says in words is so.
+    /// The trend that the paper states in words holds.
     TrendHolds,
     /// Nothing can be said, and why is.
     CannotBeCompared,
@@ -60,11 +60,11 @@ pub struct Row {
     pub id: String,
     /// Where it stands in the paper.
     pub place: String,
-    /// What the paper says.
+    /// The paper's statement.
     pub says: String,
     /// The case and the values of the axes.
     pub parameters: String,
-    /// What was published, as a number or a bound.
+    /// The published value, as a number or a bound.
     pub published: String,
     /// Ours.
     pub ours: String,
@@ -78,7 +78,7 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// The verdict.
     pub verdict: Verdict,
-    /// What the verdict rests on.
+    /// The reason for the verdict.
     pub why: String,
     /// The same figure with each remedy: its case, and the figure or a dash; of a ratio a ratio.
     pub remedies: Vec<(String, String)>,
@@ -117,7 +117,7 @@ pub struct Known {
     pub tried: usize,
 }
 
-/// What the runs of one point measured.
+/// The measurements of the runs of one point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     /// Their unit.
@@ -133,7 +133,7 @@ pub struct Samples {
 pub struct Lookup<'a> {
     /// The experiment.
     pub experiment: &'a Experiment,
-    /// What came out of it.
+    /// Its outcome.
     pub outcome: &'a Outcome,
 }
 
@@ -144,7 +144,7 @@ pub fn rows(experiment: &Experiment, outcome: &Outcome) -> Vec<Row> {
     experiment.published.claims.iter().map(|claim| lookup.row(claim)).collect()
 }
 
-/// What a check comes to.
+/// The result of a check.
 struct Judged {
     published: String,
     ours: String,
@@ -623,7 +623,7 @@ fn estimates(series: &[(String, Known)]) -> Vec<Estimate> {
 }
 
 impl Check {
-    /// What of ours is compared.
+    /// Our value in the comparison.
     #[must_use]
     pub fn figure(&self) -> Option<&Figure> {
         match self {

@@ -16,11 +16,11 @@ pub struct Experiment {
     pub id: String,
     /// Its case.
     pub scenario: Scenario,
-    /// What varies.
+    /// The axes.
     pub axes: Vec<ReadAxis>,
     /// All points, the published case's first.
     pub points: Vec<Point>,
-    /// What the paper says.
+    /// The paper's statement.
     pub published: Published,
     /// The text of `published.toml`.
     pub published_text: String,
@@ -94,7 +94,7 @@ pub fn load(folder: &Path, id: &str) -> Result<Experiment, LoadError> {
     Ok(experiment)
 }
 
-/// What is assumed is a key of the scenario, set in it or left to the link's file, and has a sentence.
+/// Every assumption is a key of the scenario, set in it or left to the link's file, and has a sentence.
 fn check_assumptions(scenario: &Scenario) -> Result<(), String> {
     for (key, reason) in &scenario.assumptions {
         if reason.trim().len() < 20 {
@@ -110,7 +110,7 @@ fn check_assumptions(scenario: &Scenario) -> Result<(), String> {
 }
 
 impl Experiment {
-    /// Whether chance has no part in a point: no errors, no losses, no jitter, no calls of which some connect late, no starts
+    /// True if chance has no part in a point: no errors, no losses, no jitter, no calls of which some connect late, no starts
     /// that are spread.
     #[must_use]
     pub fn is_certain(scenario: &Scenario) -> bool {

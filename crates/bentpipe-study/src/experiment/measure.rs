@@ -1,4 +1,4 @@
-//! What is measured of one case: what its workloads report, and what only the whole case shows.
+//! The measurements of one case: those that its workloads report, and those of the whole case.
 //!
 //! | workload | measurement | |
 //! |---|---|---|
@@ -162,7 +162,7 @@ fn is_first(workload: &Workload) -> bool {
     workload.id.copy.is_none_or(|copy| copy == 1)
 }
 
-/// Whether a dialogue precedes its data.
+/// True if a dialogue precedes its data.
 fn has_dialogue(placement: &Placement) -> bool {
     placement.kind.quantities().contains(&CONTROL_TIME)
 }

@@ -1,4 +1,4 @@
-//! What a rate over time shows: how high it rises, how soon, and whether it falls and rises again.
+//! The shape of a rate over time: its peak, the time to it, and whether it falls and rises again.
 
 /// The rate at a time is the mean over so many seconds before it: some round trips of a geostationary link.
 const MEAN_OVER: f64 = 2.0;
@@ -14,7 +14,7 @@ pub struct OverTime {
     pub peak: f64,
     /// Seconds from the first sample until the rate has nine tenths of it.
     pub peak_after: f64,
-    /// How often the rate fell to two thirds of what it had reached, or less, and rose by half again.
+    /// Times that the rate fell to two thirds of its peak, or less, and rose by half again.
     pub cycles: u32,
 }
 

@@ -39,9 +39,9 @@ pub struct Published {
     pub figure: String,
     /// Further cases that show what the authors could have had.
     pub remedies: Vec<String>,
-    /// What the paper says, row by row.
+    /// The paper's statements, row by row.
     pub claims: Vec<Claim>,
-    /// What is drawn.
+    /// The charts.
     pub charts: Vec<ChartSpec>,
 }
 
@@ -52,13 +52,13 @@ pub struct Claim {
     pub id: String,
     /// Where it stands in the paper.
     pub place: String,
-    /// What the paper says.
+    /// The paper's statement.
     pub says: String,
-    /// How ours is held against it.
+    /// The check of our value against it.
     pub check: Check,
 }
 
-/// What of ours is meant.
+/// Selects one of our values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selection {
     /// The case; the scenario's first if the file names none.
@@ -74,9 +74,9 @@ pub struct Selection {
 /// A figure of ours: one measurement, or the ratio of two.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What is measured.
+    /// The measured value.
     pub of: Selection,
-    /// What it is divided by.
+    /// The divisor.
     pub over: Option<Selection>,
     /// Taken at every value of this axis.
     pub along: Option<String>,
@@ -87,25 +87,25 @@ pub struct Figure {
 /// Tolerances that need no reason: of a printed number, and of one that is called approximate.
 pub const USUAL_TOLERANCES: [f64; 2] = [0.1, 0.2];
 
-/// How ours is held against the paper.
+/// The check of our value against the paper.
 #[derive(Clone, Debug)]
 pub enum Check {
     /// A printed number.
     Value {
-        /// What is compared.
+        /// The compared value.
         figure: Figure,
         /// The number.
         value: Quantity,
         /// As it was written.
         text: String,
-        /// How far ours may be from it, as a share.
+        /// The allowed deviation, as a share.
         tolerance: f64,
         /// Why that far, where it is not one of [`USUAL_TOLERANCES`].
         because: Option<String>,
     },
     /// A printed or worded bound.
     Bound {
-        /// What is compared.
+        /// The compared value.
         figure: Figure,
         /// The least, with its text.
         at_least: Option<(Quantity, String)>,
@@ -116,7 +116,7 @@ pub enum Check {
     },
     /// A direction along an axis.
     Trend {
-        /// What is compared, along an axis.
+        /// The value compared along an axis.
         figure: Figure,
         /// Which.
         trend: Trend,
@@ -127,7 +127,7 @@ pub enum Check {
     },
     /// Where along an axis the greatest value lies.
     Peak {
-        /// What is compared, along an axis.
+        /// The value compared along an axis.
         figure: Figure,
         /// From this value of the axis.
         from: f64,
@@ -159,7 +159,7 @@ pub struct ChartSpec {
     pub title: String,
     /// The axis that runs to the right.
     pub x: String,
-    /// Whether it is logarithmic.
+    /// True if it is logarithmic.
     pub log: bool,
     /// The workload drawn.
     pub workload: String,

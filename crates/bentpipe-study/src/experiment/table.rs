@@ -5,7 +5,7 @@ use super::load::Experiment;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// What ran and what it came to.
+/// The runs and their results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
     /// The experiment's folder.
@@ -20,7 +20,7 @@ pub struct Table {
     pub figure: String,
     /// `virtual` or `live`.
     pub mode: &'static str,
-    /// Whether chance has no part in it.
+    /// True if chance has no part in it.
     pub certain: bool,
     /// First seed.
     pub seed: u64,
@@ -30,7 +30,7 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
-/// How many rows ended how.
+/// The number of rows by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// Within.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is to be run.
+/// The runs of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct CampaignOptions {
     /// Run the live side (stored samples are used in any case).
@@ -59,11 +59,11 @@ pub struct Row {
     pub name: String,
     /// Its title.
     pub title: String,
-    /// What is compared.
+    /// The compared value.
     pub measurement: String,
     /// Its unit.
     pub unit: String,
-    /// How it is compared.
+    /// The kind of comparison.
     pub kind: Kind,
     /// Shown, but not counted.
     pub informative: bool,
@@ -76,9 +76,9 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// The ratio's 95 % confidence interval.
     pub interval: Option<(f64, f64)>,
-    /// How far live runs and virtual runs with the same seed go together: ρ.
+    /// The correlation ρ of live and virtual runs with the same seed.
     pub correlation: Option<f64>,
-    /// How it ended.
+    /// Its verdict.
     pub verdict: Verdict,
     /// Why a side has no, or no more, samples.
     pub problem: Option<String>,

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use toml::Table;
 
-/// What is compared of one scenario.
+/// The comparison of one scenario.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The file's name without its ending.
@@ -32,7 +32,7 @@ pub struct Entry {
     pub workloads: Vec<String>,
     /// The measurement's name in the record.
     pub measurement: String,
-    /// How the sides are compared.
+    /// The kind of comparison.
     pub kind: Kind,
     /// Copies of the network in one live run.
     pub copies: usize,
@@ -44,7 +44,7 @@ pub struct Entry {
     pub note: Option<String>,
 }
 
-/// How the sides are compared.
+/// The kind of comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -83,7 +83,7 @@ enum OneOrMore {
 
 /// Most copies that one live run can carry.
 const COPIES_MAX: usize = 32;
-/// What a workload may be compared by; the record's names.
+/// The measurements by which a workload may be compared; the record's names.
 const MEASUREMENTS: [&str; 7] =
     ["goodput", "completion_time", "first_byte", "rtt_median", "rtt_mean", "rtt_min", "rtt_max"];
 

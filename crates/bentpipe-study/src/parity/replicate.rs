@@ -15,7 +15,7 @@ pub enum ReplicateError {
     Shape {
         /// The scenario's file.
         file: String,
-        /// What is in the way.
+        /// The obstacle.
         what: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! What was measured, and the file that keeps it: after a change of the simulator the live side need not run again.
+//! Samples, and the file that keeps them: after a change of the simulator the live side need not run again.
 
 use super::index::Entry;
 use bentpipe_lab::record::{Record, Status};
@@ -32,7 +32,7 @@ pub struct SampleFile {
     pub scenario: String,
     /// The workloads of which the mean was taken.
     pub workloads: Vec<String>,
-    /// What was measured.
+    /// The measurement's name.
     pub measurement: String,
     /// Its unit.
     pub unit: String,
@@ -109,7 +109,7 @@ impl SampleFile {
         self.samples.iter().map(|sample| sample.value).collect()
     }
 
-    /// How many runs there were.
+    /// The number of runs.
     #[must_use]
     pub fn rounds(&self) -> u32 {
         let mut seeds: Vec<u64> = self.samples.iter().map(|sample| sample.seed).collect();

@@ -4,7 +4,7 @@ use super::campaign::Row;
 use super::verdict::Verdict;
 use crate::statistics::Summary;
 
-/// How many scenarios ended how, informative ones not counted.
+/// The number of scenarios by verdict, informative ones not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Within the tolerance.
@@ -122,7 +122,7 @@ fn value(value: f64, unit: &str) -> String {
     }
 }
 
-/// What went wrong, a line each.
+/// The problems, a line each.
 fn problems(rows: &[Row]) -> Vec<String> {
     rows.iter().filter_map(|row| Some(format!("{}: {}\n", row.name, row.problem.as_ref()?))).collect()
 }

@@ -19,7 +19,7 @@ const CONFIDENCE: f64 = 0.95;
 /// Fewest samples of each side before an interval is believed.
 pub const SAMPLES_LEAST: usize = 8;
 
-/// How a comparison ended.
+/// The verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -63,7 +63,7 @@ pub fn ratio_interval(live: &Summary, virtual_: &Summary) -> Option<(f64, f64)> 
 /// the slope's error), its variance falls to (1 − ρ²) of what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Twins {
-    /// How many pairs.
+    /// The number of pairs.
     pub n: usize,
     /// The correlation of the pairs, ρ.
     pub correlation: f64,

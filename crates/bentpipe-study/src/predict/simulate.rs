@@ -23,7 +23,7 @@ const RUNS: u64 = 25;
 const SEGMENTS_MAX: u64 = 4_000_000;
 /// No run is followed longer; TCP gives up a connection on which nothing moves long before.
 const TIME_MAX: Duration = Duration::from_secs(30 * 86_400);
-/// What the simulator measures; or, for a note, why it does not, or what is to be said of it.
+/// The simulator's measurement; or a note on why there is none, or on its limits.
 pub fn simulate(question: &Question<'_>, segment_bytes: u64) -> (Option<Simulated>, Option<String>) {
     let link = link(question);
     let segments = question.bytes.bytes / segment_bytes.max(1) + 1;
@@ -77,7 +77,7 @@ fn link(question: &Question<'_>) -> LinkConfig {
     link
 }
 
-/// Whether two runs with different seeds may differ.
+/// True if two runs with different seeds may differ.
 pub fn leaves_to_chance(link: &LinkConfig) -> bool {
     let chance = |direction: &DirectionConfig| {
         !direction.noise.is_silent()
@@ -123,7 +123,7 @@ fn run(question: &Question<'_>, link: &LinkConfig, seed: u64) -> Result<Result<f
     Ok(Ok(last - seen.start.unwrap_or(Instant::ZERO).as_secs_f64()))
 }
 
-/// What passed the terminal's port.
+/// The packets that passed the terminal's port.
 #[derive(Default)]
 struct Seen {
     /// The first SYN.

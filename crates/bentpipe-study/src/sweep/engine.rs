@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct SweepOptions {
     /// Where the results go.
@@ -35,12 +35,12 @@ pub struct Shard {
     pub parts: u32,
 }
 
-/// How a sweep ended.
+/// The outcome of a sweep.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was measured.
+    /// The measurement's name.
     pub results: Results,
-    /// How many runs count of each point.
+    /// The number of runs that count, of each point.
     pub targets: Vec<u32>,
     /// Every run that counts is done, though maybe with an error.
     pub complete: bool,
@@ -48,11 +48,11 @@ pub struct Outcome {
     pub done: (usize, usize),
     /// Runs that could not be done, and the first of them.
     pub errors: usize,
-    /// What the first of them said.
+    /// The first one's message.
     pub first_error: Option<String>,
 }
 
-/// How often the journal is brought to the disk.
+/// Interval between syncs of the journal.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// When the first so many runs all end in an error, the sweep ends too.
 const ERRORS_GIVE_UP: usize = 10;
@@ -69,7 +69,7 @@ impl Shard {
         }
     }
 
-    /// Whether a run belongs to it. A stopping rule looks at all runs of a point, so they stay together.
+    /// True if a run belongs to it. A stopping rule looks at all runs of a point, so they stay together.
     fn holds(self, plan: &Plan, point: usize, run: u32) -> bool {
         let number = if plan.limits.is_empty() {
             point as u64 * u64::from(plan.seeds().0) + u64::from(run)
@@ -267,7 +267,7 @@ impl State<'_> {
         }
     }
 
-    /// How many runs the point needs, judged from its first `count`: `count` itself when that is enough.
+    /// The number of runs that the point needs, judged from its first `count`: `count` itself when that is enough.
     fn more(&self, point: usize, count: u32, most: u32) -> u32 {
         let samples = self.results.samples(point as u32, count);
         let mut needed = count;
@@ -305,7 +305,7 @@ impl State<'_> {
     }
 }
 
-/// How many runs would bring the half-width below the limit, if there are as many samples for each run as until now.
+/// The number of runs that would bring the half-width below the limit, if there are as many samples for each run as until now.
 fn runs_needed(limit: &Limit, samples: &[f64], confidence: f64, count: u32, most: u32) -> u32 {
     let Some(known) = estimate(samples, confidence) else { return count };
     let allowed = match limit.half_width {

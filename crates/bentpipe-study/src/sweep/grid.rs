@@ -1,4 +1,4 @@
-//! What `--vary` asks for: a key and the values it takes.
+//! The argument of `--vary`: a key and its values.
 //!
 //! ```text
 //! KEY=a,b,c                   a list; each value as --set takes it
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 /// Values of one range.
 const RANGE_STEPS_MAX: usize = 10_000;
-/// What a value list may look like.
+/// The syntax of a value list.
 const ALLOWED: &str =
     "allowed: KEY=a,b,c or KEY=a..b log N or KEY=a..b lin N, such as 'links.sat.noise.ratio=1e-9..1e-3 log 13'";
 
@@ -38,13 +38,13 @@ pub struct Quantity {
     pub unit: &'static str,
 }
 
-/// What is wrong with a `--vary`.
+/// A mistake in a `--vary`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("--vary '{vary}': {message}")]
 pub struct GridError {
     /// The option as it was written.
     pub vary: String,
-    /// What is wrong and what is allowed.
+    /// The mistake and the allowed values.
     pub message: String,
 }
 

@@ -34,7 +34,7 @@ pub enum SweepError {
     /// The folder could not be read or written.
     #[error("{what}: {why}")]
     Folder {
-        /// What could not be done.
+        /// The operation that failed.
         what: String,
         /// Why.
         why: io::Error,
@@ -42,9 +42,9 @@ pub enum SweepError {
     /// Nothing worked.
     #[error("the first {count} runs all failed; the first: {first}")]
     AllFailed {
-        /// How many.
+        /// The number.
         count: usize,
-        /// What the first said.
+        /// The first one's message.
         first: String,
     },
 }

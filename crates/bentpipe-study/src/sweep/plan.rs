@@ -1,4 +1,4 @@
-//! What a sweep runs: every point of the grid, and how many seeds each gets.
+//! The runs of a sweep: every point of the grid, and the number of seeds of each.
 
 use super::SweepError;
 use super::grid::{Quantity, Vary, quantity};
@@ -16,7 +16,7 @@ const SEEDS_MAX: u32 = 1_000_000;
 /// NTIA 98-354 §2.3.1: each sentence was measured five times, further measurements came in multiples of five.
 pub const SEEDS_STEP: u32 = 5;
 
-/// What a user asks for.
+/// A user's request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// The scenario's file name.
@@ -27,13 +27,13 @@ pub struct Request {
     pub set: Vec<String>,
     /// `--vary`.
     pub vary: Vec<String>,
-    /// How many seeds.
+    /// The number of seeds.
     pub seeds: SeedRule,
     /// Of the confidence intervals, in percent.
     pub confidence: f64,
 }
 
-/// How many seeds a point gets.
+/// The number of seeds of a point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SeedRule {
@@ -71,13 +71,13 @@ pub enum HalfWidth {
 /// A checked sweep.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What was asked.
+    /// The request.
     pub request: Request,
     /// The scenario's title.
     pub title: String,
     /// The first seed; the others follow it.
     pub seed: u64,
-    /// What varies.
+    /// The axes.
     pub varies: Vec<Vary>,
     /// The points, the last `--vary` changing fastest.
     pub points: Vec<Point>,

@@ -114,7 +114,7 @@ fn sweep(plan: &Plan, options: &SweepOptions) -> Outcome {
     run(plan, options, &fake).unwrap()
 }
 
-/// What the results come to, as bytes.
+/// The results as bytes.
 fn written(plan: &Plan, outcome: &Outcome, folder: &Path) -> (Vec<u8>, String) {
     let path = folder.join("results.parquet");
     parquet::write(&path, plan, outcome).unwrap();

@@ -1,4 +1,4 @@
-//! What could be set, decided by closed forms: each candidate with its values, its hosts, its reason and its source.
+//! Candidates for settings, from closed forms: each with its values, its hosts, its reason and its source.
 //! Whether it helps is the simulator's to say.
 
 use super::candidate::{Candidate, Way};
@@ -51,7 +51,7 @@ fn directions(ways: &[Way]) -> Vec<Direction> {
     ways.iter().map(|way| way.direction).collect()
 }
 
-/// What closed forms say of settings that need no trial.
+/// Settings that need no trial, by closed forms.
 pub fn left_alone(hosts: &Hosts, ways: &[Way]) -> Vec<String> {
     let mut all = Vec::new();
     for way in ways.iter().filter(|way| windows(way, hosts).is_none()) {

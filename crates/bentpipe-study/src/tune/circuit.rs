@@ -43,7 +43,7 @@ fn syns(retries: u32, linear: u32) -> (Vec<f64>, f64) {
     (times, at)
 }
 
-/// What a circuit asks of the host that connects; none without one.
+/// The requirements of a circuit on the host that connects; none without one.
 #[must_use]
 pub fn set_up(link: &LinkConfig, hosts: &Hosts, round_trip_seconds: f64) -> Option<SetUp> {
     let circuit = link.circuit.as_ref()?;

@@ -20,7 +20,7 @@ pub struct Command {
     pub text: String,
 }
 
-/// What a setting becomes.
+/// The form of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
     /// A sysctl and its value.
@@ -33,9 +33,9 @@ enum Form {
     None,
 }
 
-/// What to put in place of `$ROUTE`.
+/// The text that explains `$ROUTE`.
 pub const ROUTE_EXPLAINED: &str = "ROUTE is the route over the link, as `ip route show` prints it";
-/// How a shell finds the default route.
+/// The shell command that finds the default route.
 pub const ROUTE_COMMAND: &str = "ROUTE=$(ip -4 route show default | head -n 1)";
 
 /// Linux's first and usual values of a receive and of a send buffer (Documentation/networking/ip-sysctl.rst).

@@ -87,7 +87,7 @@ impl Atom {
         Atom::new(host, key, OPEN)
     }
 
-    /// Whether it is such a window.
+    /// True if it is such a window.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.value.as_str() == Some(OPEN)

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 pub const PAUSE: Duration = Duration::from_secs(120);
 /// Answers.
 const ANSWERS: u32 = 2;
-/// What the answer is made of; nobody looks.
+/// The pattern of the answer's data; its content does not matter.
 const PATTERN: u64 = 7;
 const REQUEST: &[u8] = b"?";
 

@@ -1,4 +1,4 @@
-//! What the simulator makes of one transfer between two given hosts, and whether one pair of hosts is faster than another.
+//! The simulation of one transfer between two given hosts, and whether one pair of hosts is faster than another.
 
 use super::hosts::{Hosts, Side};
 use super::idle;
@@ -15,7 +15,7 @@ use bentpipe_net::units::DataSize;
 use bentpipe_sim::network::{NetworkError, ProgramId};
 use serde::Serialize;
 
-/// What is timed.
+/// The timed transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transfer {
     /// Which way the data goes.
@@ -159,7 +159,7 @@ impl Times {
     }
 }
 
-/// How one set of runs compares with another with the same seeds.
+/// The comparison of one set of runs with another with the same seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     /// Time after ÷ time before: the geometric mean over the seeds.

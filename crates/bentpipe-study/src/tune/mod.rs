@@ -1,4 +1,4 @@
-//! What to set on ordinary hosts for a link, why, and what it gains: candidates from closed forms, confirmed by
+//! Settings of ordinary hosts for a link, their reasons and gains: candidates from closed forms, confirmed by
 //! simulation, as commands for Linux, and measured live. `docs/explanation/tuning.md` explains it.
 
 mod candidate;
@@ -30,7 +30,7 @@ use candidate::{Candidate, Way};
 use measure::{Times, Transfer};
 use serde::Serialize;
 
-/// What to tune for.
+/// The link and transfers to tune for.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
     /// The link's name, for the answer.
@@ -56,7 +56,7 @@ pub enum TuneError {
     /// A transfer that the simulator would carry for too long.
     #[error("a transfer of {size} is too long to simulate many times; allowed: up to {most}")]
     TooLong {
-        /// What was asked for.
+        /// The requested size.
         size: DataSize,
         /// The longest.
         most: DataSize,
@@ -78,15 +78,15 @@ pub struct Tuning {
     pub tcp: String,
     /// Connections that share a transfer.
     pub connections: u32,
-    /// What the closed forms were given, by direction.
+    /// The inputs of the closed forms, by direction.
     pub ways: Vec<WayInputs>,
     /// Every setting that was tried, the recommended ones first.
     pub settings: Vec<Setting>,
-    /// What is right already, by closed forms alone.
+    /// Settings that are right already, by closed forms alone.
     pub left_alone: Vec<String>,
     /// Lines for Linux that set what is recommended.
     pub commands: Vec<Command>,
-    /// What would help, or is often advised, and has no command.
+    /// Settings that would help, or are often advised, and have no command.
     pub linux_cannot: Vec<String>,
     /// Packet sizes; empty where neither errors nor a thin line ask for small ones.
     pub mtu: Vec<MtuRow>,
@@ -96,7 +96,7 @@ pub struct Tuning {
     pub predicted: Vec<Predicted>,
     /// The same, measured; filled by [`verify`](Self::verify).
     pub verified: Option<Vec<Verified>>,
-    /// What is to be said besides.
+    /// Further notes.
     pub notes: Vec<String>,
     /// Channels that are called up on demand; the simulator has them all from the start.
     #[serde(skip)]
@@ -138,7 +138,7 @@ pub struct Setting {
     pub effects: Vec<Effect>,
 }
 
-/// What the simulator says of a setting.
+/// The simulator's verdict on a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -152,7 +152,7 @@ pub enum Verdict {
     Loss,
 }
 
-/// What a setting does to one transfer.
+/// The effect of a setting on one transfer.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Effect {
     /// `download` or `upload`.
@@ -324,7 +324,7 @@ fn way_inputs(link: &LinkConfig, way: &Way) -> WayInputs {
     }
 }
 
-/// What is simulated.
+/// The simulated network.
 struct Bench {
     /// Without its set-up, which comes before everything.
     link: LinkConfig,
@@ -379,7 +379,7 @@ impl Bench {
         Transfer { direction, bytes, connections: self.connections, after_idle }
     }
 
-    /// What a setting for these directions is judged by.
+    /// The transfers by which a setting for these directions is judged.
     fn transfers(&self, directions: &[Direction], after_idle: bool) -> Vec<Transfer> {
         let mut transfers = Vec::new();
         for (direction, sizes) in self.sizes.iter().filter(|(direction, _)| directions.contains(direction)) {
@@ -396,7 +396,7 @@ impl Bench {
         all.last().copied().unwrap_or_else(|| self.transfer(direction, 1, false))
     }
 
-    /// How often a transfer is run.
+    /// The number of runs of a transfer.
     fn runs(&self, bytes: u64) -> u64 {
         if !self.chance {
             return 1;
@@ -406,12 +406,12 @@ impl Bench {
     }
 }
 
-/// What was decided so far.
+/// The decisions so far.
 struct Run {
     bench: Bench,
     before: Hosts,
     kept: Vec<(Candidate, Vec<Atom>)>,
-    /// What was simulated already.
+    /// Results of earlier simulations.
     known: Vec<(Hosts, Transfer, Times)>,
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::sync::atomic::Ordering;
 use toml::{Table, Value};
 
-/// What to measure.
+/// The measurement to make.
 #[derive(Clone, Debug)]
 pub struct VerifyQuestion<'a> {
     /// The link as a scenario names it: of the catalogue, or a file.
@@ -39,9 +39,9 @@ pub struct Verified {
 /// Live runs of one transfer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
-    /// What was predicted.
+    /// The prediction.
     pub predicted: Option<f64>,
-    /// What was measured, in seconds, one a run; absent for a transfer that did not finish.
+    /// The measured times, in seconds, one a run; absent for a transfer that did not finish.
     pub seconds: Vec<Option<f64>>,
     /// Why runs do not count: the emulator was late.
     pub invalid: Vec<String>,
@@ -63,7 +63,7 @@ pub enum VerifyError {
         host: &'static str,
         /// Its exit status.
         status: i32,
-        /// What it printed.
+        /// Its output.
         errors: String,
     },
     /// The transfers began before the commands were through.

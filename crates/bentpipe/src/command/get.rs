@@ -72,7 +72,7 @@ pub fn run(arguments: &GetArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(worst))
 }
 
-/// What `get` and `put` have in common.
+/// The options that `get` and `put` share.
 pub fn options(common: &TransferArguments) -> anyhow::Result<Options> {
     if common.timeout.ns == 0 {
         return Err(BadInput("--timeout 0 s: allowed: more than 0, such as '60 s'".to_owned()).into());
@@ -227,7 +227,7 @@ impl Display {
         self.draw(progress.size, progress.done, progress.received, progress.connections, &progress.notes);
     }
 
-    /// How far it is. `moved`: what this run has transferred.
+    /// Draws the progress. `moved`: bytes that this run has transferred.
     pub fn draw(&mut self, size: Option<u64>, done: u64, moved: u64, connections: usize, notes: &[String]) {
         for note in notes.iter().filter(|_| !self.quiet) {
             let line = format!("{}: {note}", self.name);

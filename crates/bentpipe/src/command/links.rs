@@ -129,7 +129,7 @@ fn rate(direction: &DirectionConfig) -> BitRate {
     BitRate::from_bps(direction.rate.highest().bps.saturating_mul(direction.channels as u64))
 }
 
-/// What a full packet becomes on the wire, and how long one channel takes for it.
+/// A full packet's size on the wire, and its transmission time on one channel.
 fn framed(direction: &DirectionConfig, config: &LinkConfig) -> String {
     let length = config.mtu + if config.carries_ethernet { 14 } else { 0 };
     let bits = direction.framing.bits(length, config.carries_ethernet);

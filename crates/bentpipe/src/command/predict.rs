@@ -1,4 +1,4 @@
-//! What the analytic models predict for a transfer.
+//! The analytic models' predictions for a transfer.
 
 use super::BadInput;
 use super::links;
@@ -102,7 +102,7 @@ fn table(prediction: &Prediction, preset: &str) -> String {
     text.replace('\u{a0}', " ")
 }
 
-/// What the models were given, for people.
+/// The inputs of the models, for people.
 fn facts(inputs: &Inputs) -> Vec<(&'static str, String)> {
     let bytes = |bytes: u64| quantity::bytes(bytes as f64);
     let ratio = |ratio: Option<f64>| ratio.map_or("changes over time".to_owned(), |ratio| format!("{ratio:.3e}"));

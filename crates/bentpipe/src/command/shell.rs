@@ -22,9 +22,9 @@ use toml::{Table, Value};
 
 const HUB: usize = 0;
 const TERMINAL: usize = 1;
-/// How long a command may take to end after it was told to.
+/// Longest time for a command to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often signals are looked for while the command runs.
+/// Interval of polling for signals while the command runs.
 const TICK: Duration = Duration::from_millis(5);
 
 /// Runs the command at the terminal side and passes its exit status through.
@@ -170,7 +170,7 @@ fn exit_code(status: ExitStatus) -> u8 {
     u8::try_from(code & 0xff).unwrap_or(1)
 }
 
-/// What the link carried, in a few lines on standard error.
+/// Prints the link's traffic in a few lines on standard error.
 fn report(outcome: &EmulationOutcome, quiet: bool) {
     let pump = &outcome.pump;
     let missed: u64 = pump.links.iter().map(|link| link.missed_frames).sum::<u64>() + pump.send_failures;

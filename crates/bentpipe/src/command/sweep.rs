@@ -20,7 +20,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What a scenario asks for that virtual runs cannot do.
+/// Refuses the parts of a scenario that virtual runs cannot do.
 fn check_virtually(scenario: &Scenario) -> Result<(), Problem> {
     simulated::check(scenario, false).map(|_| ())
 }
@@ -92,7 +92,7 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
     end(&outcome, &options.out)
 }
 
-/// What the exit status says of the runs.
+/// The exit status of the runs.
 fn end(outcome: &Outcome, out: &Path) -> anyhow::Result<ExitCode> {
     let (done, total) = outcome.done;
     if !outcome.complete && done < total {

@@ -1,4 +1,4 @@
-//! What to set on ordinary hosts for a link.
+//! Settings of ordinary hosts for a link.
 
 use super::{BadInput, links, predict};
 use crate::cli::{TuneArguments, Way};

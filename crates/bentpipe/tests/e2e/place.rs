@@ -34,7 +34,7 @@ enum Turn {
     Alone(RwLockWriteGuard<'static, ()>),
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
@@ -59,7 +59,7 @@ pub fn users() -> Vec<User> {
     USERS.get_or_init(find).clone()
 }
 
-/// Whether every one of these programs is here. With `CI` set, a missing one that `make test` installs is a failure.
+/// True if every one of these programs is here. With `CI` set, a missing one that `make test` installs is a failure.
 pub fn have(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| !is_program(program));
     let Some(missing) = missing else { return true };
@@ -72,7 +72,7 @@ pub fn have(programs: &[&str]) -> bool {
     false
 }
 
-/// Whether we are root. With `CI` unset or not, a machine may well not let us be.
+/// True if we are root. With `CI` unset or not, a machine may well not let us be.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

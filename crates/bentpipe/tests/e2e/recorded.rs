@@ -23,7 +23,7 @@ impl Recorded {
         &self.json["cases"][number]
     }
 
-    /// Whether every case was as punctual as its limits ask.
+    /// True if every case was as punctual as its limits ask.
     pub fn valid(&self) -> bool {
         array(&self.json["cases"]).iter().all(|case| case["validity"]["valid"] == true)
     }

@@ -48,7 +48,7 @@ fn ended_unread(row: &Row, port: u16, upload: bool) -> TcpStream {
     reader
 }
 
-/// Whether a gateway has said all to its site.
+/// True if a gateway has said all to its site.
 fn is_half_closed(row: &Row, site: usize, port: u16) -> bool {
     let connections = row.shell(site, "ss -H -tan");
     let mut ours =

@@ -92,7 +92,7 @@ fn note(failures: &mut Vec<String>, family: usize, what: &str, found: io::Result
     }
 }
 
-/// Whether a site's kernel keeps an ended connection of the client's port.
+/// True if a site's kernel keeps an ended connection of the client's port.
 fn keeps(row: &Row, site: usize, port: u16) -> bool {
     row.shell(site, "ss -H -tan state time-wait").contains(&format!(":{port}"))
 }

@@ -125,7 +125,7 @@ pub(super) fn start(site: &mut Site<'_>, opening: &Opening) -> Result<SocketId, 
     }
 }
 
-/// Whether this gateway may connect there, in this client's name; of a name, each address is judged when it is known.
+/// True if this gateway may connect there, in this client's name; of a name, each address is judged when it is known.
 pub(super) fn is_allowed(opening: &Opening, loopback: bool) -> bool {
     let may_connect = if loopback { is_server } else { is_foreign_server };
     opening.server.port() != 0
@@ -152,7 +152,7 @@ fn is_foreign_client(client: SocketAddr) -> bool {
     is_foreign_server(client.ip())
 }
 
-/// What the other side is told of a failed attempt.
+/// The outcome that the other side learns of a failed attempt.
 pub(super) fn outcome(error: SocketError) -> Outcome {
     match error {
         SocketError::Refused | SocketError::Reset => Outcome::Refused,

@@ -21,9 +21,9 @@ use bentpipe_net::socket::{Received, SocketId};
 use bentpipe_net::time::{Duration, Instant};
 use std::net::SocketAddr;
 
-/// What a client that no longer matters may still take: the end of what it is sent, and the reset after it.
+/// Time that a finished client has to take the end of its data, and the reset after it.
 const LINGER: Duration = Duration::from_secs(60);
-/// How often it is looked whether the client has acknowledged everything.
+/// Interval of polling whether the client has acknowledged everything.
 const LINGER_LOOK: Duration = Duration::from_millis(200);
 /// The same of a connection that has ended in order: at first `LINGER_LOOK`, then ever more seldom.
 const CLOSING_LOOK_MAX: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ enum Stage {
     Gone,
 }
 
-/// What a stage's work came to.
+/// The result of a stage's work.
 enum Next {
     /// Another stage: work on.
     Again,

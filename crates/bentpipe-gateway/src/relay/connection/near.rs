@@ -144,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// Whether a proxy's client has gone while it waited. Whether an intercepted one has is seen when it is answered.
+    /// True if a proxy's client has gone while it waited. Whether an intercepted one has is seen when it is answered.
     fn is_client_gone(&mut self, site: &mut Site<'_>) -> bool {
         self.socket.is_some_and(|socket| site.sockets.connection(socket).is_err())
     }

@@ -1,4 +1,4 @@
-//! What takes the place of a congestion controller: a gate that we open and close, and a log of what became of packets.
+//! The stand-in for a congestion controller: a gate that we open and close, and a log of the fate of packets.
 //!
 //! The sender knows the link's rate and [`super::pacer`] sends at it; a lost packet is a bit error until
 //! [`super::rate`] finds otherwise. So the library asks this controller for a window and gets "open" or "closed", and
@@ -19,7 +19,7 @@ const CLOSED: u64 = 1;
 /// Notes kept when nobody fetches them; one acknowledgement covers fewer packets.
 const NOTES_MAX: usize = 1 << 17;
 
-/// What became of packets, in the order in which it was learnt.
+/// The fate of packets, in the order in which it was learnt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
     /// A packet that asked for an acknowledgement has arrived; when it was sent, and its bytes.

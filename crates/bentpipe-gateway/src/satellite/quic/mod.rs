@@ -100,7 +100,7 @@ pub struct QuicSatellite {
     totals: Statistics,
 }
 
-/// What only one of the sides does.
+/// The parts of one side only.
 enum Role {
     Hub(Hub),
     Terminal(Box<Terminal>),
@@ -366,7 +366,7 @@ impl QuicSatellite {
         self.totals.link_bytes_sent += bits.div_ceil(8);
     }
 
-    /// What one full packet takes.
+    /// The transmission time of a full packet.
     fn packet_time(&self) -> Duration {
         self.pacer.time_for(self.config.mtu * 8)
     }

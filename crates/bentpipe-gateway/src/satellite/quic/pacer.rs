@@ -5,7 +5,7 @@ use bentpipe_net::buffer::Buffer;
 use bentpipe_net::time::{Duration, Instant};
 use std::net::SocketAddr;
 
-/// How far behind the pacer catches up: a driver that wakes this late, as on a busy machine, loses nothing of the rate, and
+/// Most time that the pacer catches up: a driver that wakes this late, as on a busy machine, loses nothing of the rate, and
 /// no queue ever gets a longer burst.
 const CATCH_UP: Duration = Duration::from_millis(10);
 

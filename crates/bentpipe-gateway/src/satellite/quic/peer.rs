@@ -64,7 +64,7 @@ pub(super) struct Peer {
     probed: Option<Instant>,
     probes: u32,
     probe: bool,
-    /// What the other side has not answered in time was sent again.
+    /// A message that the other side did not answer in time was sent again.
     repeated: bool,
     silent: bool,
     /// Frames with stream data received, now and when the other side was last asked for a sign of life.
@@ -87,7 +87,7 @@ pub(super) struct Peer {
     fates: Vec<Fate>,
 }
 
-/// What a peer shares with the rest.
+/// State that a peer shares with the rest of the satellite side.
 pub(super) struct Surroundings<'a> {
     pub(super) config: &'a SatelliteConfig,
     pub(super) clock: &'a Clock,
@@ -293,7 +293,7 @@ impl Peer {
         }
     }
 
-    /// How long an answer takes at most when nothing is wrong.
+    /// Longest time to an answer when nothing is wrong.
     fn patience(&self, around_rate: &RateControl, config: &SatelliteConfig) -> Duration {
         let smoothed = self.smoothed(around_rate, config);
         let delays = Duration { ns: ack_delay(config).ns * 2 };
@@ -507,7 +507,7 @@ fn eliciting(frames: &FrameStats) -> u64 {
         + frames.stream
 }
 
-/// What the library's reason means to the relay; `None`: this side ended it itself.
+/// The library's reason in the relay's terms; `None`: this side ended it itself.
 pub(super) fn loss(reason: &ConnectionError) -> Option<Loss> {
     let coded = |code: TransportErrorCode| match u64::from(code) {
         NO_APPLICATION_PROTOCOL => Loss::Version,

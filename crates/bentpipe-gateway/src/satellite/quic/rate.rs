@@ -38,7 +38,7 @@ const FIRST_PACKETS: u64 = 10;
 const RATE_MIN_BPS: u64 = 1_000;
 /// Packets without which nothing is judged.
 const PACKETS_MIN: u64 = 16;
-/// What was sent is remembered for this long beyond what is judged.
+/// Sent packets are remembered for this long beyond the judged interval.
 const KEPT: Duration = Duration::from_secs(8);
 /// Nothing delivered for this long is an outage.
 const OUTAGE: Duration = Duration::from_millis(250);
@@ -46,7 +46,7 @@ const OUTAGE: Duration = Duration::from_millis(250);
 /// of 64 kbit/s, less than any queue that is minded.
 const SIZES: usize = 8;
 
-/// What was sent in a stretch of time and what became of it.
+/// Packets sent in an interval and their fate.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     start: Instant,
@@ -93,7 +93,7 @@ pub(super) struct RateControl {
     arrivals: VecDeque<(Instant, u64)>,
     /// Sending time of the latest packet known to have arrived.
     acked_up_to: Instant,
-    /// What was sent earlier belongs to another rate, or to an outage.
+    /// Packets sent earlier belong to another rate, or to an outage.
     judge_from: Instant,
     /// The shortest delay seen.
     base: Option<Duration>,
@@ -136,7 +136,7 @@ impl RateControl {
         self.rate
     }
 
-    /// What was declared.
+    /// The declared rate.
     pub(super) fn declared(&self) -> Option<u64> {
         self.declared
     }
@@ -365,7 +365,7 @@ impl RateControl {
         Duration { ns: self.base_round_trip().ns / 8 }.max(Duration::from_millis(20)).max(packets)
     }
 
-    /// How much of the past is judged.
+    /// The judged interval of the past.
     fn span(&self) -> Duration {
         let trips = Duration { ns: self.base_round_trip().ns * 2 };
         let span = trips.max(Duration { ns: self.width().ns * 4 });

@@ -1,4 +1,4 @@
-//! What the QUIC library is told, and how much may wait where: functions of the link.
+//! Settings of the QUIC library and limits of its queues: functions of the link.
 
 use super::controller::{Gate, GateFactory};
 use super::pacer::headers;
@@ -20,7 +20,7 @@ const STREAMS_SPARE: usize = 1024;
 const STREAMS_FIRST: u64 = 2048;
 /// This part of the memory is for what is sent and kept until it has arrived, the rest for what is on its way to this side.
 const SEND_PART: u64 = 4;
-/// What a datagram of stream data spends on header, tag and frame: 1 + 4 + 3, 16, 1 + 4 + 5 + 2.
+/// Overhead of a datagram of stream data, in bytes: header, tag and frame: 1 + 4 + 3, 16, 1 + 4 + 5 + 2.
 pub(super) const OVERHEAD: u64 = 36;
 /// The longest set-up of a circuit that is no failure: that of Inmarsat Mini-M takes 50.73 s (`links/inmarsat-mini-m.toml`).
 pub(super) const CIRCUIT_SET_UP: Duration = Duration::from_secs(60);
@@ -131,13 +131,13 @@ fn first_round_trip(config: &SatelliteConfig, incoming: Option<BitRate>) -> Dura
     config.round_trip.max(Duration::from_millis(20)) + packets
 }
 
-/// How long the other side may put an acknowledgement off: a sixteenth of a round trip.
+/// Longest delay of the other side's acknowledgement: a sixteenth of a round trip.
 pub(super) fn ack_delay(config: &SatelliteConfig) -> Duration {
     let share = Duration { ns: config.round_trip.ns / 16 };
     share.clamp(Duration::from_millis(5), Duration::from_millis(40))
 }
 
-/// How seldom the other side acknowledges (draft-ietf-quic-ack-frequency): as many packets as the delay's worth, so that a
+/// The other side's acknowledgement frequency (draft-ietf-quic-ack-frequency): as many packets as the delay's worth, so that a
 /// thin return link carries little else than data. A gap is reported once three packets have come after it.
 fn ack_frequency(config: &SatelliteConfig, rate: BitRate) -> AckFrequencyConfig {
     let delay = ack_delay(config);

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 const SHARE: u64 = 20;
 /// And this while it is not: the other gateway may be among those who call.
 const SHARE_APART: u64 = 2;
-/// What a quiet time saves up: so much of the share.
+/// The share that an idle time saves up.
 const SAVED: Duration = Duration::from_secs(2);
 /// Answers that may wait; more are not given.
 const REPLIES_MAX: usize = 16;

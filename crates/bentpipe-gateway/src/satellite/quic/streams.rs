@@ -132,7 +132,7 @@ impl Streams {
         streams
     }
 
-    /// How much waits depends on the rate: a tenth of a second on a thin link, 32 kB on most, 12 ms on a fast one, which a
+    /// Sets the queue's size by the rate: a tenth of a second on a thin link, 32 kB on most, 12 ms on a fast one, which a
     /// late driver must be able to fill (`pacer.rs`).
     pub(super) fn set_rate(&mut self, rate: u64) {
         let bytes = |milliseconds: u64| u128::from(rate) * u128::from(milliseconds) / 8000;
@@ -213,7 +213,7 @@ impl Streams {
         }
     }
 
-    /// What one stream of `class` may have waiting.
+    /// Most bytes that one stream of `class` may have waiting.
     fn share(&self, class: Class) -> usize {
         let streams = self.waiting[class as usize].max(1);
         (self.room / streams).max(2 * self.payload as usize)

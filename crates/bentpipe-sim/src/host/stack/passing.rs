@@ -48,7 +48,7 @@ impl Stack {
         self.ip.forward(now, interface, datagram);
     }
 
-    /// Whether a packet to a foreign address is for a connection of the gateway.
+    /// True if a packet to a foreign address is for a connection of the gateway.
     fn belongs_here(&self, datagram: &Datagram) -> bool {
         match &datagram.body {
             Body::Tcp(segment) => {

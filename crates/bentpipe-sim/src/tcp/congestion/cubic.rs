@@ -34,7 +34,7 @@ pub struct Cubic {
     last_sent: Option<Instant>,
 }
 
-/// What a time-out forgets.
+/// The state that a time-out resets.
 #[derive(Clone, Debug, Default)]
 struct Curve {
     /// Segments to acknowledge for one more of the window.

@@ -75,7 +75,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Whether the window is below the threshold.
+    /// True if the window is below the threshold.
     #[must_use]
     pub fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
@@ -106,7 +106,7 @@ impl Window {
     }
 }
 
-/// What one acknowledgement told.
+/// The facts that one acknowledgement brought.
 #[derive(Clone, Copy, Debug)]
 pub struct Ack {
     /// When it came.
@@ -158,7 +158,7 @@ pub struct Delivery {
     pub app_limited: bool,
 }
 
-/// What the connection does about losses.
+/// The state of loss recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Nothing is wrong.

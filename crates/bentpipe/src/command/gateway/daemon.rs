@@ -178,7 +178,7 @@ fn level(notice: &Notice) -> Level {
     }
 }
 
-/// How it is now, for `systemctl status`.
+/// The current state, for `systemctl status`.
 fn status(figures: &Figures, draining: bool) -> String {
     let pair = match (figures.connected, figures.silent) {
         (true, false) => "connected",
@@ -189,7 +189,7 @@ fn status(figures: &Figures, draining: bool) -> String {
     format!("{stopping}{pair}; {} connections relayed now", figures.connections_open)
 }
 
-/// What the file makes of this gateway, in a line.
+/// A summary of this gateway's file, in a line.
 fn summary(file: &GatewayFile) -> String {
     let satellite = &file.gateway.satellite;
     let rate = satellite.rate.map_or("measured".to_owned(), |rate| rate.to_string());

@@ -7,13 +7,13 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 use tracing::Level;
 
-/// What is logged, and how often.
+/// The log: its events and their limits.
 pub struct Log {
     format: LogFormat,
     kinds: Limits,
 }
 
-/// What a line says besides its text; only JSON shows it.
+/// The fields of a line in addition to its text; only JSON shows them.
 #[derive(Default)]
 struct Fields {
     client: Option<String>,
@@ -38,7 +38,7 @@ struct Kind {
     left_out: u64,
 }
 
-/// How many lines in which time; and how many where the time before had too many.
+/// A limit of lines in a time; and the limit where the time before had too many.
 struct Limit {
     first: u32,
     then: u32,
@@ -153,7 +153,7 @@ fn limit(kind: &str) -> Limit {
 }
 
 impl Limits {
-    /// Whether a line of this kind may be written now.
+    /// True if a line of this kind may be written now.
     fn admit(&mut self, kind: &'static str, now: Instant) -> bool {
         let first = limit(kind).first;
         let kind = self.kinds.entry(kind).or_insert(Kind { since: now, allowed: first, lines: 0, left_out: 0 });

@@ -1,4 +1,4 @@
-//! How the pair proves who it is and protects its packets: a choice given at construction.
+//! Authentication of the pair and protection of its packets: a choice given at construction.
 
 mod counted;
 mod model;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) const PROTOCOL: &[u8] = b"bentpipe/2";
 const _: () = assert!(PROTOCOL[PROTOCOL.len() - 1] - b'0' == crate::relay::frame::VERSION);
 
-/// How the pair proves who it is and protects its packets.
+/// Authentication of the pair and protection of its packets.
 #[derive(Clone, Debug)]
 pub enum Crypto {
     /// TLS 1.3 with raw public keys (RFC 7250), each side pinned to the other's key. Draws the system's random numbers.
@@ -27,7 +27,7 @@ pub enum Crypto {
     Model(u64),
 }
 
-/// What has been decrypted, and what failed.
+/// Counters of decrypted packets and of failures.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     forged: AtomicU64,
@@ -63,7 +63,7 @@ impl Counters {
     }
 }
 
-/// What the QUIC library needs of a [`Crypto`].
+/// The parts of a [`Crypto`] that the QUIC library needs.
 pub(super) struct Suite {
     pub(super) client: Option<Arc<dyn ClientConfig>>,
     pub(super) server: Option<Arc<dyn ServerConfig>>,

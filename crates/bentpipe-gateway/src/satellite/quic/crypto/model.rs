@@ -182,7 +182,7 @@ struct ModelSession {
     peer_random: u64,
     own_params: Vec<u8>,
     peer_params: Option<Vec<u8>>,
-    /// What was read and is not yet a whole message.
+    /// Data read that is not yet a whole message.
     inbox: Vec<u8>,
     next: Step,
     /// Key updates so far.
@@ -190,7 +190,7 @@ struct ModelSession {
 }
 
 impl ModelSession {
-    /// What both sides have in common after their hellos, as after a Diffie-Hellman exchange.
+    /// The secret that both sides share after their hellos, as after a Diffie-Hellman exchange.
     fn shared(&self) -> u64 {
         mix(&[self.own_random ^ self.peer_random])
     }

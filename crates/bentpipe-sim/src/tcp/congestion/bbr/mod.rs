@@ -113,7 +113,7 @@ pub struct Bbr {
     aggregation: Aggregation,
 }
 
-/// How much more is acknowledged at once than the bandwidth explains.
+/// Aggregation of acknowledgements: bytes acknowledged at once in excess of the bandwidth.
 #[derive(Clone, Debug, Default)]
 struct Aggregation {
     since: Instant,
