@@ -11,6 +11,7 @@ pub mod file;
 pub mod front_end;
 mod gateway;
 pub mod notice;
+mod protocol;
 mod relay;
 pub mod satellite;
 pub mod settings;

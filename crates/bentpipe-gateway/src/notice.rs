@@ -179,7 +179,7 @@ impl fmt::Display for Notice {
                 f,
                 "refused a gateway of another version ({count} so far): both need one that speaks version {} of the pair's \
                  protocol",
-                crate::relay::frame::VERSION
+                crate::protocol::VERSION
             ),
             Notice::StrangerPackets(count) => {
                 write!(f, "packets come in that are of no connection of the pair ({count} so far)")

@@ -17,10 +17,9 @@
 //! part of the opening and the reply.
 
 use crate::notice::{Outcome, Server};
+use crate::protocol::VERSION;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The version of this protocol, in every opening.
-pub(crate) const VERSION: u8 = 2;
 /// Most bytes of a data frame, and of a packed one before compression.
 pub(crate) const DATA_MAX: usize = 16_384;
 /// Most bytes of a packed frame: a length, and what zstd may add to data that do not shrink (`ZSTD_COMPRESSBOUND`: 1/256

@@ -5,7 +5,7 @@
 pub mod keys;
 pub mod quic;
 
-use crate::relay::frame::VERSION;
+use crate::protocol::VERSION;
 use bentpipe_link::framing::Framing;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::{BitRate, DataSize};

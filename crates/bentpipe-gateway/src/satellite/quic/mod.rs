@@ -122,7 +122,7 @@ impl QuicSatellite {
         crypto: Crypto,
         seed: u64,
     ) -> Result<Self, SetupError> {
-        QuicSatellite::speaking(now, config, incoming, (crypto, crypto::PROTOCOL), seed)
+        QuicSatellite::speaking(now, config, incoming, (crypto, crate::protocol::NAME), seed)
     }
 
     fn speaking(
@@ -646,7 +646,7 @@ mod tests {
     fn another_version_is_refused_and_named_on_both_sides() {
         let key = |seed: u8| PrivateKey::from_seed([seed; 32]).unwrap();
         let (hub, terminal) = ("10.0.0.1:4433".parse().unwrap(), "10.0.0.2:4433".parse().unwrap());
-        for (protocols, same) in [([crypto::PROTOCOL; 2], true), ([b"bentpipe/1", crypto::PROTOCOL], false)] {
+        for (protocols, same) in [([crate::protocol::NAME; 2], true), ([b"bentpipe/1", crate::protocol::NAME], false)] {
             let side = |own: u8, side: Side, protocol: &[u8]| {
                 let config = SatelliteConfig {
                     side,

@@ -12,11 +12,6 @@ use quinn_proto::crypto::{ClientConfig, HandshakeTokenKey, HmacKey, ServerConfig
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The protocol that the two gateways speak, its version included (RFC 7301): a handshake with another one fails. The number is
-/// that of [`VERSION`](crate::relay::frame::VERSION).
-pub(super) const PROTOCOL: &[u8] = b"bentpipe/2";
-const _: () = assert!(PROTOCOL[PROTOCOL.len() - 1] - b'0' == crate::relay::frame::VERSION);
-
 /// Authentication of the pair and protection of its packets.
 #[derive(Clone, Debug)]
 pub enum Crypto {
