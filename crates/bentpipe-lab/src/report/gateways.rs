@@ -1,7 +1,7 @@
 //! Gateway pairs: what they did, and every workload without and with them.
 
+use super::layout::{Cell, Section, Table};
 use super::quantity;
-use super::sections::{Cell, Section, Table};
 use super::summary::{Tone, is_same, written};
 use crate::record::{
     Better, CaseRecord, GatewayRecord, GatewaySideRecord, Measurement, Record, Status, TimedEvent, WorkloadRecord,

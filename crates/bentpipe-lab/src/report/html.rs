@@ -1,7 +1,8 @@
 //! The report as one HTML file: a [`Page`].
 
 use super::charts;
-use super::sections::{self, Cell, Section, Table};
+use super::layout::{self, Cell, Section, Table};
+use super::sections;
 use super::summary::{Row, Summary, Tone, summarise};
 use super::{gateways, quantity};
 use crate::page::{Chart, Page};
@@ -77,7 +78,7 @@ fn view(record: &Record) -> View {
         title: summary.title.clone(),
         facts: facts(record),
         verdict: summary.verdict.text(),
-        verdict_class: sections::class(summary.verdict.tone()),
+        verdict_class: layout::class(summary.verdict.tone()),
         verdict_sentence: summary.verdict.sentence(),
         reasons: summary.reasons.clone(),
         paragraph: summary.paragraph.clone(),

@@ -6,6 +6,7 @@
 mod charts;
 mod gateways;
 mod html;
+mod layout;
 pub mod quantity;
 mod sections;
 mod summary;
