@@ -38,7 +38,7 @@ fn close_to(value: Option<f64>, expected: f64) -> bool {
 }
 
 #[test]
-fn the_closed_form_holds_both_ways() {
+fn the_closed_form_holds_in_both_directions() {
     // 125 000 bytes at 1 Mbit/s take 1 s. The window never closes: 64 KiB of buffer each side and what is in flight
     // exceed the 25 000 bytes that the link holds.
     for (direction, start) in [(Download, 0.2), (Upload, 0.2)] {

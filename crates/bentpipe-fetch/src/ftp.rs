@@ -445,7 +445,7 @@ impl Connection for FtpConnection {
         self.close_data();
     }
 
-    fn look_again(&mut self, wire: &Wire) -> Result<Option<Identity>, Failure> {
+    fn recheck(&mut self, wire: &Wire) -> Result<Option<Identity>, Failure> {
         if self.session.is_none() {
             self.session = Some(Session::open(&self.server, wire)?);
         }

@@ -24,7 +24,7 @@ pub(crate) struct Growth {
 
 /// One observation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Sample {
     pub now: Instant,
     /// Received so far.
     pub bytes: u64,
@@ -60,28 +60,28 @@ impl Growth {
     }
 
     /// Judges; true when the number has changed.
-    pub fn look(&mut self, seen: Seen) -> bool {
+    pub fn update(&mut self, sample: Sample) -> bool {
         if !self.growing {
             return false;
         }
-        if seen.delivering < self.target {
+        if sample.delivering < self.target {
             (self.all_since, self.measured_from) = (None, None);
             return false;
         }
-        let since = *self.all_since.get_or_insert(seen.now);
-        if seen.now - since < (seen.round_trip * SETTLE_ROUND_TRIPS).max(SETTLE_MIN) {
+        let since = *self.all_since.get_or_insert(sample.now);
+        if sample.now - since < (sample.round_trip * SETTLE_ROUND_TRIPS).max(SETTLE_MIN) {
             return false;
         }
-        let (from, bytes) = *self.measured_from.get_or_insert((seen.now, seen.bytes));
-        let time = seen.now - from;
-        if time < (seen.round_trip * MEASURE_ROUND_TRIPS).max(MEASURE_MIN) {
+        let (from, bytes) = *self.measured_from.get_or_insert((sample.now, sample.bytes));
+        let time = sample.now - from;
+        if time < (sample.round_trip * MEASURE_ROUND_TRIPS).max(MEASURE_MIN) {
             return false;
         }
-        let rate = (seen.bytes - bytes) as f64 / time.as_secs_f64();
+        let rate = (sample.bytes - bytes) as f64 / time.as_secs_f64();
         let first = self.target;
         // A new connection needs its time; so much must be left that it pays.
-        let pays = seen.left.is_none_or(|left| {
-            left as f64 > rate * (seen.round_trip * 2 * SETTLE_ROUND_TRIPS).max(2 * SETTLE_MIN).as_secs_f64()
+        let pays = sample.left.is_none_or(|left| {
+            left as f64 > rate * (sample.round_trip * 2 * SETTLE_ROUND_TRIPS).max(2 * SETTLE_MIN).as_secs_f64()
         });
         match self.before {
             // Ending connections costs what they have in flight.
@@ -130,7 +130,7 @@ mod tests {
             let n = growth.target();
             let spoilt = 0.8f64.powi(n.saturating_sub(good) as i32);
             bytes += (each * n as f64).min(capacity) * spoilt * step.as_secs_f64();
-            growth.look(Seen { now, bytes: bytes as u64, delivering: n, round_trip, left: None });
+            growth.update(Sample { now, bytes: bytes as u64, delivering: n, round_trip, left: None });
             assert!(now - start < Duration::from_secs(600), "never decides");
         }
         (growth.target(), (now - start).as_secs_f64())
@@ -154,8 +154,8 @@ mod tests {
     #[test]
     fn a_given_number_stays_and_a_limit_holds() {
         let mut growth = Growth::fixed(3);
-        let seen = Seen { now: Instant::now(), bytes: 0, delivering: 3, round_trip: Duration::ZERO, left: None };
-        assert!(!growth.look(seen) && growth.target() == 3);
+        let sample = Sample { now: Instant::now(), bytes: 0, delivering: 3, round_trip: Duration::ZERO, left: None };
+        assert!(!growth.update(sample) && growth.target() == 3);
         growth.limit(2);
         assert_eq!(growth.target(), 2);
     }

@@ -300,7 +300,7 @@ impl Connection for HttpConnection {
         self.body = None;
     }
 
-    fn look_again(&mut self, _: &Wire) -> Result<Option<Identity>, Failure> {
+    fn recheck(&mut self, _: &Wire) -> Result<Option<Identity>, Failure> {
         Ok(None)
     }
 }

@@ -70,8 +70,8 @@ impl Part {
     /// Opens or makes the part file of `target`, locks it, and reads what an earlier process left.
     pub fn open(target: &Path) -> Result<(Part, Option<State>), Failure> {
         let wrong = |reason: &str| Failure::Local { path: target.to_owned(), reason: reason.to_owned() };
-        let path = beside(target, ".bentpipe-part").ok_or_else(|| wrong("names no file"))?;
-        let state = beside(target, STATE_END).ok_or_else(|| wrong("names no file"))?;
+        let path = with_suffix(target, ".bentpipe-part").ok_or_else(|| wrong("names no file"))?;
+        let state = with_suffix(target, STATE_END).ok_or_else(|| wrong("names no file"))?;
         let failed = |error: io::Error| Failure::of_file(&error, &path, 0);
         let file = loop {
             // No link that somebody laid where many may write.
@@ -251,11 +251,11 @@ impl Part {
 
 /// True if an unfinished file of that name waits for the next [`get`](crate::get).
 pub fn is_kept(target: &Path) -> bool {
-    beside(target, STATE_END).is_some_and(|state| state.exists())
+    with_suffix(target, STATE_END).is_some_and(|state| state.exists())
 }
 
 /// The file's name with a dot before and `end` behind; of a name that is too long for that its beginning and its digest.
-fn beside(target: &Path, end: &str) -> Option<PathBuf> {
+fn with_suffix(target: &Path, end: &str) -> Option<PathBuf> {
     let name = target.file_name()?;
     let mut full = OsString::from(".");
     if name.len() <= NAME_BYTES_MAX {

@@ -13,7 +13,7 @@ struct Piece {
     /// The first byte that is not its own; `u64::MAX` while the size is unknown.
     end: u64,
     /// The end as first requested, and so how far the server's answer goes.
-    asked: u64,
+    requested: u64,
 }
 
 /// The file as pieces: done, being fetched, free.
@@ -87,7 +87,7 @@ impl Plan {
         self.free = RangeSet::default();
         self.pieces.fill(None);
         let end = self.size.unwrap_or(u64::MAX);
-        *self.slot(worker) = Some(Piece { at: 0, end, asked: end });
+        *self.slot(worker) = Some(Piece { at: 0, end, requested: end });
     }
 
     /// Something to fetch for a worker that has nothing: the lowest free range; else the second half of the largest piece, if
@@ -98,7 +98,7 @@ impl Plan {
             Some(range) => range,
             None => self.halve(worker, worth)?,
         };
-        *self.slot(worker) = Some(Piece { at: start, end, asked: end });
+        *self.slot(worker) = Some(Piece { at: start, end, requested: end });
         Some((start, (end != u64::MAX).then_some(end)))
     }
 
@@ -148,7 +148,7 @@ impl Plan {
             // One that is at its end is about to ask for something else.
             other.at < other.end
                 && other.end <= piece.at
-                && piece.end <= other.asked
+                && piece.end <= other.requested
                 && piece.at - other.end <= most
                 && self.done.missing(piece.at).iter().all(|(_, end)| end <= other.end)
         };

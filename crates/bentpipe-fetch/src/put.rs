@@ -123,8 +123,8 @@ pub fn put(
             break;
         }
         match receiver.recv_timeout(REPORT_EVERY) {
-            Ok(News::Note(text)) => notes.push(text),
-            Ok(News::Done(number, outcome)) => {
+            Ok(Update::Note(text)) => notes.push(text),
+            Ok(Update::Done(number, outcome)) => {
                 outcomes[number] = *outcome;
                 left -= 1;
             }
@@ -157,7 +157,7 @@ fn target_of(file: &Path, url: &Url) -> Result<Url, Failure> {
     Ok(target)
 }
 
-enum News {
+enum Update {
     Note(String),
     Done(usize, Box<PutOutcome>),
 }
@@ -171,7 +171,7 @@ struct Crew {
 }
 
 impl Crew {
-    fn work(&self, jobs: Vec<PutOutcome>, news: &mpsc::Sender<News>) {
+    fn work(&self, jobs: Vec<PutOutcome>, updates: &mpsc::Sender<Update>) {
         let wire = Arc::new(Wire::default());
         self.wires.lock().push(Arc::clone(&wire));
         // One login for all files of a connection.
@@ -181,11 +181,11 @@ impl Crew {
             let mut outcome = jobs[number].clone();
             let begun = Instant::now();
             self.sending.fetch_add(1, Ordering::Relaxed);
-            outcome.result = self.send_with_retries(&mut outcome, &mut session, &wire, news);
+            outcome.result = self.send_with_retries(&mut outcome, &mut session, &wire, updates);
             self.sending.fetch_sub(1, Ordering::Relaxed);
             outcome.elapsed = begun.elapsed().max(Duration::from_nanos(1));
             // Whoever listened may have stopped.
-            if news.send(News::Done(number, Box::new(outcome))).is_err() {
+            if updates.send(Update::Done(number, Box::new(outcome))).is_err() {
                 return;
             }
         }
@@ -196,13 +196,13 @@ impl Crew {
         outcome: &mut PutOutcome,
         session: &mut Option<Session>,
         wire: &Wire,
-        news: &mpsc::Sender<News>,
+        updates: &mpsc::Sender<Update>,
     ) -> Result<(), Failure> {
         let (mut attempt, mut most) = (0, 0);
         loop {
             let sent = AtomicU64::new(0);
             let result = match outcome.url.scheme() {
-                "ftp" => self.ftp(outcome, session, wire, &sent, attempt == 0, news),
+                "ftp" => self.ftp(outcome, session, wire, &sent, attempt == 0, updates),
                 _ => self.http(outcome, wire, &sent),
             };
             let Err(failure) = result else { return Ok(()) };
@@ -219,7 +219,7 @@ impl Crew {
                 return Err(failure);
             }
             attempt += 1;
-            let _ = news.send(News::Note(format!("{}: {failure}; trying again", outcome.file.display())));
+            let _ = updates.send(Update::Note(format!("{}: {failure}; trying again", outcome.file.display())));
             let until = Instant::now() + BACK_OFF_FIRST.saturating_mul(1 << attempt.min(10)).min(BACK_OFF_MOST);
             while Instant::now() < until {
                 if self.options.stop.load(Ordering::Relaxed) {
@@ -238,7 +238,7 @@ impl Crew {
         wire: &Wire,
         sent: &AtomicU64,
         is_first: bool,
-        news: &mpsc::Sender<News>,
+        updates: &mpsc::Sender<Update>,
     ) -> Result<(), Failure> {
         let server = FtpServer::new(&outcome.url, &self.options).map_err(Failure::Answer)?;
         let failed = |error: io::Error| Failure::of_file(&error, &outcome.file, 0);
@@ -260,7 +260,7 @@ impl Crew {
             // A session that still writes to it keeps the old file; ours will be another.
             let _ = session.ask("DELE", &part)?;
             let what = "what the server has is not the beginning of this file, or cannot be read to check it";
-            let _ = news.send(News::Note(format!("{}: {what}: starting anew", outcome.file.display())));
+            let _ = updates.send(Update::Note(format!("{}: {what}: starting anew", outcome.file.display())));
             there = 0;
         }
         if is_first {

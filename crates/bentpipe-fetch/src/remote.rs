@@ -107,7 +107,7 @@ pub(crate) trait Connection: Send {
     /// The rest of the answer is not wanted.
     fn abandon(&mut self);
     /// The server's current description of the file; `None` when every answer contains it.
-    fn look_again(&mut self, wire: &Wire) -> Result<Option<Identity>, Failure>;
+    fn recheck(&mut self, wire: &Wire) -> Result<Option<Identity>, Failure>;
 }
 
 impl Wire {

@@ -3,7 +3,7 @@
 use crate::digest::{Digest, verify};
 use crate::error::{Failure, Kind};
 use crate::ftp::FtpServer;
-use crate::growth::{Growth, Seen};
+use crate::growth::{Growth, Sample};
 use crate::http::HttpServer;
 use crate::part::{Part, State};
 use crate::plan::{Plan, WorkerId};
@@ -156,13 +156,13 @@ struct Inner {
     most_done: u64,
     /// Attempts in a row that fetched the file from its first byte and ended at `most_done` again.
     same_ends: u32,
-    last_look: LastLook,
+    final_check: FinalCheck,
     notes: Vec<String>,
 }
 
 /// The question whether the file is still the same, after the last byte.
 #[derive(PartialEq)]
-enum LastLook {
+enum FinalCheck {
     Open,
     Taken,
     Done,
@@ -197,7 +197,7 @@ enum Doing {
 enum Next {
     Prepare,
     Piece { from: u64, to: Option<u64>, known: Option<Remote> },
-    LookAgain(Remote),
+    Recheck(Remote),
     Quit,
 }
 
@@ -230,7 +230,7 @@ impl Shared {
             answers: 0,
             failed_attempts: 0,
             fruitless: 0,
-            last_look: LastLook::Open,
+            final_check: FinalCheck::Open,
             notes: Vec::new(),
         };
         let (options, url) = (options.clone(), url.clone());
@@ -299,11 +299,11 @@ impl Shared {
                 save_every = SAVE_EVERY.max((saved - now) * 20);
             }
         };
-        self.wind_up(result, totals, resumed, received_before)
+        self.shut_down(result, totals, resumed, received_before)
     }
 
     /// Ends the workers, keeps or settles what is there.
-    fn wind_up(
+    fn shut_down(
         &self,
         result: Result<Option<u64>, Failure>,
         totals: &mut Totals,
@@ -353,9 +353,9 @@ impl Shared {
     /// With several answers of a protocol that does not say with each which file it is from, one more question is due.
     fn is_confirmed(&self, inner: &mut Inner) -> bool {
         if inner.answers < 2 && inner.before.is_none() {
-            inner.last_look = LastLook::Done;
+            inner.final_check = FinalCheck::Done;
         }
-        inner.last_look == LastLook::Done
+        inner.final_check == FinalCheck::Done
     }
 
     /// Takes their pieces from connections that have stopped while others go on, if someone waits for work.
@@ -395,7 +395,7 @@ impl Shared {
         if inner.whole_only {
             return 0;
         }
-        let seen = Seen {
+        let sample = Sample {
             now,
             bytes: inner.received,
             delivering: inner.delivering(),
@@ -403,7 +403,7 @@ impl Shared {
             left: Some(size - inner.plan.bytes_done().min(size)),
         };
         let before = inner.growth.target();
-        if inner.growth.look(seen) && inner.growth.target() < before {
+        if inner.growth.update(sample) && inner.growth.target() < before {
             let start = inner.time_to_start(self.server.round_trips_to_start());
             inner.retire(start);
             self.changed.notify_all();
@@ -457,7 +457,7 @@ impl Shared {
                 Next::Piece { from, to, known } => {
                     self.fetch(id, connection.as_mut(), wire, &mut buffer, from, to, known.as_ref())
                 }
-                Next::LookAgain(known) => self.look_again(connection.as_mut(), wire, &known),
+                Next::Recheck(known) => self.recheck(connection.as_mut(), wire, &known),
             };
             let goes_on = result.map_or_else(|failure| self.failed(id, failure), |()| true);
             if !goes_on {
@@ -484,10 +484,10 @@ impl Shared {
             }
             if inner.plan.is_complete() {
                 self.changed.notify_all();
-                if let (LastLook::Open, Some(remote)) = (&inner.last_look, &inner.remote) {
+                if let (FinalCheck::Open, Some(remote)) = (&inner.final_check, &inner.remote) {
                     let known = remote.clone();
-                    inner.last_look = LastLook::Taken;
-                    return Next::LookAgain(known);
+                    inner.final_check = FinalCheck::Taken;
+                    return Next::Recheck(known);
                 }
             } else if let Some((from, to)) = {
                 let patience = self.patience(&inner);
@@ -590,8 +590,8 @@ impl Shared {
         }
     }
 
-    /// Judges the answer to a request for the bytes from `asked` on.
-    fn accept(&self, id: WorkerId, asked: u64, opened: Opened) -> Result<(), Failure> {
+    /// Judges the answer to a request for the bytes from `requested` on.
+    fn accept(&self, id: WorkerId, requested: u64, opened: Opened) -> Result<(), Failure> {
         let Opened { remote, from, .. } = opened;
         let mut inner = self.lock();
         if inner.over {
@@ -605,7 +605,7 @@ impl Shared {
             if let Some(how) = known.identity.change_to(&remote.identity) {
                 return Err(Failure::Changed(how));
             }
-            if from == asked {
+            if from == requested {
                 return Ok(());
             }
             if !inner.whole_only {
@@ -631,7 +631,7 @@ impl Shared {
                 return Err(Failure::Changed("the server no longer says which version it is".to_owned()));
             }
         }
-        if from != asked {
+        if from != requested {
             inner.whole_only = true;
             inner.growth.limit(1);
             inner.notes.push(format!("{WHOLE_ONLY}; from its first byte again"));
@@ -650,7 +650,7 @@ impl Shared {
                 inner.whole_only = true;
                 inner.growth.limit(1);
                 inner.notes.push(NO_SIZE.to_owned());
-                if asked > 0 && from == asked {
+                if requested > 0 && from == requested {
                     return Err(Failure::Changed("the server no longer says its size".to_owned()));
                 }
             }
@@ -660,14 +660,14 @@ impl Shared {
         Ok(())
     }
 
-    fn look_again(&self, connection: &mut dyn Connection, wire: &Wire, known: &Remote) -> Result<(), Failure> {
-        let now = connection.look_again(wire);
+    fn recheck(&self, connection: &mut dyn Connection, wire: &Wire, known: &Remote) -> Result<(), Failure> {
+        let now = connection.recheck(wire);
         let mut inner = self.lock();
-        inner.last_look = LastLook::Open;
+        inner.final_check = FinalCheck::Open;
         if let Some(how) = now?.and_then(|now| known.identity.change_to(&now)) {
             return Err(Failure::Changed(how));
         }
-        inner.last_look = LastLook::Done;
+        inner.final_check = FinalCheck::Done;
         self.changed.notify_all();
         Ok(())
     }
@@ -705,14 +705,14 @@ impl Shared {
             inner.same_ends += 1;
         }
         // An end at the same byte each time is no chance, and each attempt costs the whole file.
-        let is_cut = inner.same_ends > SAME_ENDS_MAX;
+        let is_interrupted = inner.same_ends > SAME_ENDS_MAX;
         let failure = match failure {
-            Failure::ClosedEarly(text) if is_cut => {
+            Failure::ClosedEarly(text) if is_interrupted => {
                 Failure::ClosedEarly(format!("{text}, {} times in a row", inner.same_ends))
             }
             other => other,
         };
-        if is_final || is_cut || inner.fruitless > self.options.retries.saturating_mul(present.max(1) as u32) {
+        if is_final || is_interrupted || inner.fruitless > self.options.retries.saturating_mul(present.max(1) as u32) {
             inner.failure.get_or_insert(failure);
             self.changed.notify_all();
             return false;

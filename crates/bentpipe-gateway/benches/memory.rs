@@ -39,7 +39,7 @@ fn main() {
         world.run_ms(10_000);
         let after = resident();
         for gateway in &world.gateways {
-            assert_eq!(gateway.figures().connections_open, connections as u64);
+            assert_eq!(gateway.metrics().connections_open, connections as u64);
         }
         // The hosts of the test are in this, too.
         println!(

@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut link, mut now) = (BTreeMap::new(), Instant::ZERO);
     let seconds = |seconds| Instant::ZERO + Duration::from_secs(seconds);
     run(&mut gateways, &mut sites, &mut link, &mut now, seconds(3))?;
-    println!("connected after 3 s: {}", gateways[0].figures().connected);
+    println!("connected after 3 s: {}", gateways[0].metrics().connected);
 
     sites[1].servers.insert("10.1.0.2:80".parse()?, Server::Accepts);
     let request = sites[0].request("10.0.0.2:40000", "10.1.0.2:80", 0);
@@ -91,10 +91,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     sites[0].host_send(client, b"hello");
     run(&mut gateways, &mut sites, &mut link, &mut now, seconds(5))?;
     println!("the server hears {:?}", String::from_utf8_lossy(&sites[1].host_receive(server, 100)));
-    let figures = gateways[0].figures();
+    let metrics = gateways[0].metrics();
     println!(
         "{} connection relayed, {} B taken, {} B on the link",
-        figures.relayed, figures.bytes_taken, figures.satellite.link_bytes_sent
+        metrics.relayed, metrics.bytes_taken, metrics.satellite.link_bytes_sent
     );
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! The gateway of one site.
 
 use crate::config::GatewayConfig;
-use crate::figures::Figures;
 use crate::front_end::{Admission, FrontEnd, FrontEndSettings, Negotiation};
-use crate::notice::{Notice, Outcome};
+use crate::log_event::{LogEvent, Outcome};
+use crate::metrics::Metrics;
 use crate::relay::class::Policy;
 use crate::relay::connection::{Connection, Reach};
 use crate::relay::table::{ConnectionTable, Key};
@@ -17,7 +17,7 @@ use bentpipe_net::units::BitRate;
 use std::net::SocketAddr;
 
 /// Interval between measurements of bypassing traffic while there is any traffic.
-const BESIDE_EVERY: Duration = Duration::from_millis(100);
+const BYPASS_EVERY: Duration = Duration::from_millis(100);
 /// When a datagram that found no room is tried again, if no socket announces room before.
 const RETRY: Duration = Duration::from_millis(1);
 /// When a port that could not be opened is tried again.
@@ -27,7 +27,7 @@ const ASK_BACK_EVERY: Duration = Duration::from_millis(200);
 /// Most connections at a time.
 const ASK_BACK_MAX: usize = 256;
 /// Packets of strangers that are worth a line in the log, and the time between two lines.
-const STRANGER_PACKETS: (u64, Duration) = (100, Duration::from_secs(60));
+const UNAUTHENTICATED_PACKETS: (u64, Duration) = (100, Duration::from_secs(60));
 /// Datagrams read before other work has its turn.
 const BATCH: usize = 64;
 /// Rounds of one poll; what is left waits for the next, which is due at once.
@@ -48,7 +48,7 @@ pub struct Gateway {
     received: Vec<u8>,
     changed: Vec<SocketId>,
     pair: Pair,
-    beside: Beside,
+    bypass: Bypass,
     new_rate: Option<Option<BitRate>>,
     new_incoming: Option<Option<BitRate>>,
     ending: Ending,
@@ -79,17 +79,17 @@ struct Pair {
     started: bool,
     silent_since: Option<Instant>,
     failing: bool,
-    held_down: bool,
-    strangers: u64,
+    throttled: bool,
+    unauthenticated_peers: u64,
     other_versions: u64,
-    stranger_packets: u64,
-    stranger_packets_told: Option<Instant>,
-    told_addresses: bool,
+    unauthenticated_packets: u64,
+    unauthenticated_packets_reported: Option<Instant>,
+    reported_addresses: bool,
 }
 
 /// Traffic that bypasses the relay.
 #[derive(Default)]
-struct Beside {
+struct Bypass {
     last: Option<(Instant, Bypassed)>,
     /// Bits per second on the wire, smoothed.
     bps: u64,
@@ -127,7 +127,7 @@ impl Gateway {
             received: vec![0; DATAGRAM_MAX],
             changed: Vec::new(),
             pair: Pair::default(),
-            beside: Beside::default(),
+            bypass: Bypass::default(),
             new_rate: None,
             new_incoming: None,
             ending: Ending::No,
@@ -141,14 +141,14 @@ impl Gateway {
 
     /// Its counters so far.
     #[must_use]
-    pub fn figures(&self) -> Figures {
-        Figures {
+    pub fn metrics(&self) -> Metrics {
+        Metrics {
             connected: self.satellite.is_connected(),
             silent: self.pair.silent_since.is_some(),
             contexts: self.shared.contexts.in_use(),
-            memory_held: self.shared.figures.memory_held + self.satellite.unread_bytes(),
+            memory_buffered: self.shared.metrics.memory_buffered + self.satellite.unread_bytes(),
             satellite: self.satellite.statistics(),
-            ..self.shared.figures
+            ..self.shared.metrics
         }
     }
 
@@ -188,8 +188,8 @@ impl Gateway {
     }
 
     /// The events since the last call, for the log.
-    pub fn take_notices(&mut self) -> Vec<Notice> {
-        self.shared.notices.take()
+    pub fn take_log(&mut self) -> Vec<LogEvent> {
+        self.shared.log.take()
     }
 
     /// Opens the satellite side's socket, if it is not open.
@@ -203,7 +203,7 @@ impl Gateway {
             Err(why) => {
                 self.port.open_at = Some(self.now + REOPEN);
                 if !std::mem::replace(&mut self.port.reported, true) {
-                    self.shared.notices.say(Notice::NoSocket { what: "UDP", port, why });
+                    self.shared.log.emit(LogEvent::NoSocket { what: "UDP", port, why });
                 }
             }
         }
@@ -239,7 +239,7 @@ impl Gateway {
         let failing = self.reach() == Reach::No;
         if failing != std::mem::replace(&mut self.pair.failing, failing) {
             let bypass = self.shared.config.settings.fail == Fail::Open;
-            self.shared.notices.say(if failing { Notice::Failing { bypass } } else { Notice::Relaying });
+            self.shared.log.emit(if failing { LogEvent::Failing { bypass } } else { LogEvent::Relaying });
         }
         if failing {
             for key in self.table.pending() {
@@ -302,7 +302,7 @@ impl Gateway {
             match event {
                 Event::Connected => {
                     self.pair.silent_since = None;
-                    self.shared.notices.say(Notice::Connected);
+                    self.shared.log.emit(LogEvent::Connected);
                     self.table.mark_pending();
                 }
                 Event::Opened(stream) => self.opened(sockets, stream),
@@ -333,11 +333,11 @@ impl Gateway {
                 Event::Delivered(_) => {}
                 Event::Silent => {
                     self.pair.silent_since.get_or_insert(self.now);
-                    self.shared.notices.say(Notice::Silent);
+                    self.shared.log.emit(LogEvent::Silent);
                 }
                 Event::Heard => {
                     self.pair.silent_since = None;
-                    self.shared.notices.say(Notice::Heard);
+                    self.shared.log.emit(LogEvent::Heard);
                 }
                 Event::Lost(why) => {
                     // Started anew, the other gateway is back. One that was silent for longer than the grace, or has taken
@@ -350,7 +350,7 @@ impl Gateway {
                     for key in lost {
                         self.with(sockets, key, |connection, site| connection.lost(site, waits));
                     }
-                    self.shared.notices.say(Notice::Lost { why, connections });
+                    self.shared.log.emit(LogEvent::Lost { why, connections });
                 }
             }
         }
@@ -363,7 +363,7 @@ impl Gateway {
         let connection = Connection::opened(&mut self.site(sockets), stream);
         let key = self.table.add(connection);
         if !room {
-            self.shared.figures.over_limit += 1;
+            self.shared.metrics.over_limit += 1;
             self.with(sockets, key, |connection, site| connection.refuse_peer(site, Outcome::Busy));
         }
     }
@@ -394,10 +394,10 @@ impl Gateway {
     /// Asks for credit that idle connections hold, for those that want it.
     fn ask_back(&mut self, sockets: &mut dyn GatewaySockets) {
         self.asks_back_from = self.now + ASK_BACK_EVERY;
-        let mut asked = 0;
+        let mut requested = 0;
         for key in self.table.keys() {
-            self.with(sockets, key, |connection, site| asked += usize::from(connection.ask_back(site)));
-            if asked == ASK_BACK_MAX {
+            self.with(sockets, key, |connection, site| requested += usize::from(connection.ask_back(site)));
+            if requested == ASK_BACK_MAX {
                 break;
             }
         }
@@ -411,21 +411,21 @@ impl Gateway {
     }
 
     /// Measures what goes past and tells the satellite side.
-    fn measure_beside(&mut self, sockets: &mut dyn GatewaySockets) {
+    fn measure_bypass(&mut self, sockets: &mut dyn GatewaySockets) {
         let peer = self.satellite.peer().map(|peer| peer.ip().to_canonical());
-        let (last, before) = match self.beside.last {
-            Some((last, _)) if self.now < last + BESIDE_EVERY => return,
+        let (last, before) = match self.bypass.last {
+            Some((last, _)) if self.now < last + BYPASS_EVERY => return,
             Some(last) => last,
             None => {
-                self.beside.last = Some((self.now, sockets.bypassed(peer)));
+                self.bypass.last = Some((self.now, sockets.bypassed(peer)));
                 return;
             }
         };
         let bypassed = sockets.bypassed(peer);
         let packets = bypassed.packets.saturating_sub(before.packets);
         let bytes = bypassed.bytes.saturating_sub(before.bytes);
-        self.shared.figures.beside_packets = bypassed.packets;
-        self.shared.figures.beside_bytes = bypassed.bytes;
+        self.shared.metrics.bypass_packets = bypassed.packets;
+        self.shared.metrics.bypass_bytes = bypassed.bytes;
         // What the packets became on the wire: so many of the mean length.
         let mean = bytes.checked_div(packets).unwrap_or(0);
         let framing = self.shared.config.satellite.framing;
@@ -434,46 +434,46 @@ impl Gateway {
         let seen = u128::from(bits) * 1_000_000_000 / u128::from(span.ns.max(1));
         let seen = u64::try_from(seen).unwrap_or(u64::MAX);
         // Smoothed over about half a second; after a pause the measurement alone counts.
-        let bps = if span > Duration::from_millis(500) { seen } else { self.beside.bps / 5 * 4 + seen / 5 };
+        let bps = if span > Duration::from_millis(500) { seen } else { self.bypass.bps / 5 * 4 + seen / 5 };
         let bps = if bps < 100 { 0 } else { bps };
-        if bps != self.beside.bps {
-            self.beside.bps = bps;
-            self.satellite.set_beside(self.now, BitRate::from_bps(bps));
+        if bps != self.bypass.bps {
+            self.bypass.bps = bps;
+            self.satellite.set_bypass(self.now, BitRate::from_bps(bps));
         }
-        self.beside.sent = self.satellite.statistics().link_bytes_sent;
-        self.beside.last = Some((self.now, bypassed));
+        self.bypass.sent = self.satellite.statistics().link_bytes_sent;
+        self.bypass.last = Some((self.now, bypassed));
     }
 
-    /// When [`Gateway::measure_beside`] is due: only while something is sent.
-    fn beside_due(&self) -> Option<Instant> {
-        let (last, _) = self.beside.last?;
-        let active = self.beside.bps > 0 || self.satellite.statistics().link_bytes_sent != self.beside.sent;
-        active.then_some(last + BESIDE_EVERY)
+    /// When [`Gateway::measure_bypass`] is due: only while something is sent.
+    fn bypass_due(&self) -> Option<Instant> {
+        let (last, _) = self.bypass.last?;
+        let active = self.bypass.bps > 0 || self.satellite.statistics().link_bytes_sent != self.bypass.sent;
+        active.then_some(last + BYPASS_EVERY)
     }
 
     /// Tells the log what the satellite side's figures show.
     fn watch(&mut self) {
         let statistics = self.satellite.statistics();
-        if statistics.strangers > self.pair.strangers {
-            self.pair.strangers = statistics.strangers;
-            self.shared.notices.say(Notice::Stranger(statistics.strangers));
+        if statistics.unauthenticated_peers > self.pair.unauthenticated_peers {
+            self.pair.unauthenticated_peers = statistics.unauthenticated_peers;
+            self.shared.log.emit(LogEvent::Unauthenticated(statistics.unauthenticated_peers));
         }
         if statistics.other_versions > std::mem::replace(&mut self.pair.other_versions, statistics.other_versions) {
-            self.shared.notices.say(Notice::OtherVersion(statistics.other_versions));
+            self.shared.log.emit(LogEvent::OtherVersion(statistics.other_versions));
         }
-        let (many, apart) = STRANGER_PACKETS;
-        let may_tell = self.pair.stranger_packets_told.is_none_or(|told| self.now >= told + apart);
-        if may_tell && statistics.stranger_packets >= self.pair.stranger_packets + many {
-            self.pair.stranger_packets = statistics.stranger_packets;
-            self.pair.stranger_packets_told = Some(self.now);
-            self.shared.notices.say(Notice::StrangerPackets(statistics.stranger_packets));
+        let (many, apart) = UNAUTHENTICATED_PACKETS;
+        let may_report = self.pair.unauthenticated_packets_reported.is_none_or(|reported| self.now >= reported + apart);
+        if may_report && statistics.unauthenticated_packets >= self.pair.unauthenticated_packets + many {
+            self.pair.unauthenticated_packets = statistics.unauthenticated_packets;
+            self.pair.unauthenticated_packets_reported = Some(self.now);
+            self.shared.log.emit(LogEvent::UnauthenticatedPackets(statistics.unauthenticated_packets));
         }
-        if statistics.held_down != std::mem::replace(&mut self.pair.held_down, statistics.held_down) {
+        if statistics.throttled != std::mem::replace(&mut self.pair.throttled, statistics.throttled) {
             let declared = BitRate::from_bps(statistics.declared_bps);
             let now = BitRate::from_bps(statistics.rate_bps);
-            self.shared.notices.say(match statistics.held_down {
-                true => Notice::HeldDown { declared, now },
-                false => Notice::Released,
+            self.shared.log.emit(match statistics.throttled {
+                true => LogEvent::Throttled { declared, now },
+                false => LogEvent::Released,
             });
         }
     }
@@ -504,8 +504,8 @@ impl GatewayProgram for Gateway {
     fn poll(&mut self, now: Instant, sockets: &mut dyn GatewaySockets) {
         self.now = self.now.max(now);
         self.again = false;
-        if !std::mem::replace(&mut self.pair.told_addresses, true) && !sockets.keeps_addresses() {
-            self.shared.notices.say(Notice::AddressesHidden);
+        if !std::mem::replace(&mut self.pair.reported_addresses, true) && !sockets.keeps_addresses() {
+            self.shared.log.emit(LogEvent::AddressesHidden);
         }
         if !std::mem::replace(&mut self.pair.started, true) {
             self.pair.expected_since = Some(self.now);
@@ -543,7 +543,7 @@ impl GatewayProgram for Gateway {
                 break;
             }
         }
-        self.measure_beside(sockets);
+        self.measure_bypass(sockets);
         self.watch();
     }
 
@@ -558,7 +558,7 @@ impl GatewayProgram for Gateway {
         let satellite = self.satellite.next_wake();
         let satellite = if self.unsent.is_some() { Some(self.now + RETRY) } else { satellite };
         let front_ends = self.front_ends.iter().filter_map(|front_end| front_end.next_wake()).min();
-        let own = [self.table.next_deadline(), self.port.open_at, self.reach_changes(), self.beside_due()];
+        let own = [self.table.next_deadline(), self.port.open_at, self.reach_changes(), self.bypass_due()];
         own.into_iter().chain([satellite, front_ends]).flatten().min()
     }
 
@@ -578,9 +578,9 @@ struct Entrance<'a> {
 impl Entrance<'_> {
     /// A limit is reached, which is logged once.
     fn over_limit(&mut self, what: &'static str) {
-        self.gateway.shared.figures.over_limit += 1;
+        self.gateway.shared.metrics.over_limit += 1;
         if !std::mem::replace(&mut self.gateway.limited, true) {
-            self.gateway.shared.notices.say(Notice::LimitReached(what));
+            self.gateway.shared.log.emit(LogEvent::LimitReached(what));
         }
     }
 }
@@ -598,7 +598,7 @@ impl Admission for Entrance<'_> {
             return self.sockets.abort(socket);
         }
         if gateway.ending != Ending::No {
-            gateway.shared.figures.over_limit += 1;
+            gateway.shared.metrics.over_limit += 1;
             return self.sockets.abort(socket);
         }
         gateway.limited = false;
@@ -610,7 +610,7 @@ impl Admission for Entrance<'_> {
         self.admitted = true;
         let gateway = &mut *self.gateway;
         let config = &gateway.shared.config;
-        let what = if gateway.shared.figures.requests_pending >= config.settings.pending as u64 {
+        let what = if gateway.shared.metrics.requests_pending >= config.settings.pending as u64 {
             "waiting requests"
         } else if gateway.table.len() >= config.settings.connections {
             "connections"
@@ -628,12 +628,12 @@ impl Admission for Entrance<'_> {
             (Reach::No, Fail::Closed) => Refusal::Refused,
             _ => Refusal::Ignored,
         };
-        gateway.shared.figures.requests += 1;
+        gateway.shared.metrics.requests += 1;
         self.over_limit(what);
         self.sockets.refuse(request.id, how);
     }
 
     fn no_socket(&mut self, what: &'static str, port: u16, why: SocketError) {
-        self.gateway.shared.notices.say(Notice::NoSocket { what, port, why });
+        self.gateway.shared.log.emit(LogEvent::NoSocket { what, port, why });
     }
 }

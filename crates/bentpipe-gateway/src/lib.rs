@@ -6,19 +6,19 @@
 
 mod compression;
 pub mod config;
-pub mod figures;
 pub mod file;
 pub mod front_end;
 mod gateway;
-pub mod notice;
+pub mod log_event;
+pub mod metrics;
 mod protocol;
 mod relay;
 pub mod satellite;
 pub mod settings;
 
 pub use config::GatewayConfig;
-pub use figures::Figures;
 pub use file::{CaptureRules, GatewayFile, Network, Role};
 pub use gateway::Gateway;
-pub use notice::{Notice, Outcome, Server};
+pub use log_event::{LogEvent, Outcome, Server};
+pub use metrics::Metrics;
 pub use settings::{Compression, Fail, Interactive, Memory, Open, Rate, Settings};

@@ -26,7 +26,7 @@ const LINK: &str = "rate = \"10 Mbit/s\"\none_way_delay = \"300 ms\"\nqueue = { 
 /// The system's allocator, which is asked for so many bytes now.
 struct Counting;
 
-static ASKED: AtomicI64 = AtomicI64::new(0);
+static REQUESTED: AtomicI64 = AtomicI64::new(0);
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -34,13 +34,13 @@ static ALLOCATOR: Counting = Counting;
 // SAFETY: the system's allocator does it all.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ASKED.fetch_add(layout.size() as i64, Ordering::Relaxed);
+        REQUESTED.fetch_add(layout.size() as i64, Ordering::Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        ASKED.fetch_sub(layout.size() as i64, Ordering::Relaxed);
+        REQUESTED.fetch_sub(layout.size() as i64, Ordering::Relaxed);
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -58,21 +58,26 @@ fn tls(own: u8, peer: u8) -> Crypto {
 struct Hub {
     satellite: QuicSatellite,
     now: Instant,
-    held: i64,
+    allocated: i64,
     most: i64,
 }
 
 impl Hub {
     fn new() -> Hub {
         let config = configs(&link_config(LINK))[HUB].clone();
-        Hub { satellite: QuicSatellite::new(at(0.0), config, tls(1, 2), 1).unwrap(), now: at(0.0), held: 0, most: 0 }
+        Hub {
+            satellite: QuicSatellite::new(at(0.0), config, tls(1, 2), 1).unwrap(),
+            now: at(0.0),
+            allocated: 0,
+            most: 0,
+        }
     }
 
     fn with<T>(&mut self, work: impl FnOnce(&mut QuicSatellite, Instant) -> T) -> T {
-        let before = ASKED.load(Ordering::Relaxed);
+        let before = REQUESTED.load(Ordering::Relaxed);
         let result = work(&mut self.satellite, self.now);
-        self.held += ASKED.load(Ordering::Relaxed) - before;
-        self.most = self.most.max(self.held);
+        self.allocated += REQUESTED.load(Ordering::Relaxed) - before;
+        self.most = self.most.max(self.allocated);
         result
     }
 
@@ -136,15 +141,15 @@ fn retry(datagram: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
 /// A caller with a whole first flight that then says nothing more. Whether the hub took it up.
 fn silent_caller(hub: &mut Hub, number: u16) {
     let config = configs(&link_config(LINK))[TERMINAL].clone();
-    let mut stranger = QuicSatellite::new(hub.now, config, tls(3, 1), u64::from(number)).unwrap();
+    let mut unauthenticated_peer = QuicSatellite::new(hub.now, config, tls(3, 1), u64::from(number)).unwrap();
     let mut datagram = Vec::new();
-    stranger.wake(hub.now);
-    stranger.poll_transmit(hub.now, &mut datagram).unwrap();
+    unauthenticated_peer.wake(hub.now);
+    unauthenticated_peer.poll_transmit(hub.now, &mut datagram).unwrap();
     hub.receive(address(number), &datagram);
     let answers = hub.pass(0.05);
     if let Some((_, answer)) = answers.iter().find(|(to, answer)| *to == address(number) && retry(answer).is_some()) {
-        stranger.receive(hub.now, hub_address(), answer);
-        stranger.poll_transmit(hub.now, &mut datagram).unwrap();
+        unauthenticated_peer.receive(hub.now, hub_address(), answer);
+        unauthenticated_peer.poll_transmit(hub.now, &mut datagram).unwrap();
         hub.receive(address(number), &datagram);
         hub.pass(0.05);
     }
@@ -186,8 +191,8 @@ fn holes(hub: &mut Hub, number: u16) {
     let mut token = Vec::new();
     hub.receive(address(number), &initial(&id, &id, &token, 0, &[2]));
     let answers = hub.pass(0.05);
-    if let Some(asked) = answers.iter().find_map(|(to, answer)| retry(answer).filter(|_| *to == address(number))) {
-        (token, id) = asked;
+    if let Some(requested) = answers.iter().find_map(|(to, answer)| retry(answer).filter(|_| *to == address(number))) {
+        (token, id) = requested;
         hub.receive(address(number), &initial(&id, &id, &token, 1, &[2]));
         hub.pass(0.01);
     }
@@ -200,16 +205,16 @@ fn holes(hub: &mut Hub, number: u16) {
 }
 
 #[test]
-fn strangers_make_a_hub_hold_little() {
+fn unauthenticated_peers_make_a_hub_hold_little() {
     for (name, call) in [("silent", silent_caller as fn(&mut Hub, u16)), ("holes", holes)] {
         let mut hub = Hub::new();
         let mut one = 0;
         for number in 1..=HALF_OPEN_MAX as u16 {
             call(&mut hub, number);
             assert_eq!(hub.half_open(), u64::from(number), "{name}");
-            one = one.max(hub.held / i64::from(number));
+            one = one.max(hub.allocated / i64::from(number));
         }
-        let eight = hub.held;
+        let eight = hub.allocated;
         // Many more change nothing.
         for number in 100..150 {
             call(&mut hub, number);
@@ -218,8 +223,8 @@ fn strangers_make_a_hub_hold_little() {
         let most = hub.most;
         hub.pass(60.0);
         assert_eq!(hub.half_open(), 0);
-        println!("{name}: each {one} B, eight {eight} B, at most {most} B, left {} B", hub.held);
+        println!("{name}: each {one} B, eight {eight} B, at most {most} B, left {} B", hub.allocated);
         assert!(most <= HALF_OPEN_MAX as i64 * EACH_MAX, "{name}: {most} B");
-        assert!(hub.held <= LEFT_MAX, "{name}: {} B are left", hub.held);
+        assert!(hub.allocated <= LEFT_MAX, "{name}: {} B are left", hub.allocated);
     }
 }

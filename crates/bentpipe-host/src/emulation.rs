@@ -8,7 +8,7 @@ use crate::pump::{Pump, PumpControl, PumpLink, PumpOutcome, PumpPort};
 use crate::sites::{SiteError, Sites, port_device};
 use crate::spawn::{CommandSpec, Spawner};
 use crate::tap::Tap;
-use crate::tcp_stack::{HeldSetting, window_limits};
+use crate::tcp_stack::{EffectiveSetting, window_limits};
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
 use bentpipe_link::link::Link;
 use bentpipe_net::seed::Seed;
@@ -162,8 +162,8 @@ impl Emulation {
 
     /// The TCP settings of a site as its kernel took them.
     #[must_use]
-    pub fn held_settings(&self, site: usize) -> &[HeldSetting] {
-        &self.sites.held[site]
+    pub fn effective_settings(&self, site: usize) -> &[EffectiveSetting] {
+        &self.sites.effective[site]
     }
 
     /// Starts a program in a site; it finds every site's address in `BENTPIPE_NAME`.

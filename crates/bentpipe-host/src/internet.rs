@@ -73,7 +73,7 @@ pub enum InternetError {
     },
     /// The site cannot use the hub as its router.
     #[error("{0} reaches the Internet only if it has an IP address on a link to the hub")]
-    NoWay(String),
+    NoRoute(String),
     /// The kernel refused an address or a route.
     #[error("cannot route to the machine's network: {0}")]
     Routes(#[from] NamespaceError),
@@ -112,12 +112,13 @@ pub fn start(
     options: InternetOptions,
 ) -> Result<Internet, InternetError> {
     let version = version()?;
-    let ways = terminals.iter().map(|terminal| way(&emulation.plan, hub, *terminal)).collect::<Result<Vec<_>, _>>()?;
+    let routes =
+        terminals.iter().map(|terminal| route(&emulation.plan, hub, *terminal)).collect::<Result<Vec<_>, _>>()?;
     let hub_address =
-        emulation.plan.address(hub).ok_or_else(|| InternetError::NoWay(emulation.plan.sites[hub].name.clone()))?;
+        emulation.plan.address(hub).ok_or_else(|| InternetError::NoRoute(emulation.plan.sites[hub].name.clone()))?;
     let deadline = Instant::now() + START_LIMIT;
     let mut internet = Internet { tcp: None, helpers: Vec::new(), version, echo: echo_is_open() };
-    let clients = ways.iter().map(|way| (way.terminal, way.address)).chain([(hub, hub_address)]);
+    let clients = routes.iter().map(|route| (route.terminal, route.address)).chain([(hub, hub_address)]);
     for (site, address) in clients {
         let name = &emulation.plan.sites[site].name;
         let helper = Helper::start(emulation, hub, site, address, options).map_err(InternetError::Start)?;
@@ -127,14 +128,14 @@ pub fn start(
             return Err(InternetError::NotUp { site: name.clone(), cause, errors: helper.end() });
         }
     }
-    let captured: Vec<Captured> = ways.iter().map(|way| way.captured(emulation)).collect();
+    let captured: Vec<Captured> = routes.iter().map(|route| route.captured(emulation)).collect();
     let resolver = first_resolver(&machine_resolver_text());
-    let translate = move |asked| machine_address(asked, options, resolver);
+    let translate = move |requested| machine_address(requested, options, resolver);
     let tcp = tcp::start(emulation, hub, &captured, translate)?;
     internet.tcp = Some(tcp);
-    emulation.namespace(hub).run(|| route_hub(emulation, hub, hub_address, &ways, options))?;
-    for way in &ways {
-        emulation.namespace(way.terminal).run(|| route_terminal(emulation, way))?;
+    emulation.namespace(hub).run(|| route_hub(emulation, hub, hub_address, &routes, options))?;
+    for route in &routes {
+        emulation.namespace(route.terminal).run(|| route_terminal(emulation, route))?;
     }
     Ok(internet)
 }
@@ -231,14 +232,14 @@ impl Helper {
 }
 
 /// A terminal's way to the hub.
-struct Way {
+struct TerminalRoute {
     terminal: usize,
     interface: usize,
     address: Ipv4Addr,
     hub_address: Ipv4Addr,
 }
 
-impl Way {
+impl TerminalRoute {
     fn mtu(&self, emulation: &Emulation) -> u64 {
         let interface = &emulation.plan.sites[self.terminal].interfaces[self.interface];
         interface_mtu(interface, &emulation.tcp_config(self.terminal))
@@ -249,14 +250,14 @@ impl Way {
     }
 }
 
-fn way(plan: &Plan, hub: usize, terminal: usize) -> Result<Way, InternetError> {
+fn route(plan: &Plan, hub: usize, terminal: usize) -> Result<TerminalRoute, InternetError> {
     for (number, interface) in plan.sites[terminal].interfaces.iter().enumerate() {
         let opposite = plan.sites[hub].interfaces.iter().find(|other| other.segment == interface.segment);
         if let (Some(address), Some(hub_address)) = (interface.address, opposite.and_then(|other| other.address)) {
-            return Ok(Way { terminal, interface: number, address, hub_address });
+            return Ok(TerminalRoute { terminal, interface: number, address, hub_address });
         }
     }
-    Err(InternetError::NoWay(plan.sites[terminal].name.clone()))
+    Err(InternetError::NoRoute(plan.sites[terminal].name.clone()))
 }
 
 /// Packets of a terminal leave by its own tap, the hub's by the hub's; what is near still goes the near way.
@@ -264,16 +265,16 @@ fn route_hub(
     emulation: &Emulation,
     hub: usize,
     hub_address: Ipv4Addr,
-    ways: &[Way],
+    routes: &[TerminalRoute],
     options: InternetOptions,
 ) -> io::Result<()> {
     let mut netlink = Netlink::open()?;
     write_sysctl("net.ipv4.ip_forward", "1")?;
     netlink.add_rule(&Rule { priority: RULE_NEAR, table: MAIN_TABLE, not_default: true, ..Rule::default() })?;
     netlink.add_local_default(TABLE_TCP, false)?;
-    for way in ways {
-        let table = add_exit(&mut netlink, way.terminal, None, Vec::new(), options)?;
-        let rule = Rule { priority: RULE_TERMINAL, source: Some(way.address), table, ..Rule::default() };
+    for route in routes {
+        let table = add_exit(&mut netlink, route.terminal, None, Vec::new(), options)?;
+        let rule = Rule { priority: RULE_TERMINAL, source: Some(route.address), table, ..Rule::default() };
         netlink.add_rule(&rule)?;
         netlink.add_rule(&Rule { priority: RULE_TCP, only_tcp: true, table: TABLE_TCP, ..rule })?;
     }
@@ -306,26 +307,30 @@ fn add_exit(
     Ok(table)
 }
 
-fn route_terminal(emulation: &Emulation, way: &Way) -> io::Result<()> {
-    let interface = &emulation.plan.sites[way.terminal].interfaces[way.interface];
+fn route_terminal(emulation: &Emulation, route: &TerminalRoute) -> io::Result<()> {
+    let interface = &emulation.plan.sites[route.terminal].interfaces[route.interface];
     Netlink::open()?.add_route(&Route {
         destination: Ipv4Addr::UNSPECIFIED,
         prefix: 0,
-        via: Some(way.hub_address),
+        via: Some(route.hub_address),
         device: interface.device.clone(),
-        source: Some(way.address),
-        metrics: route_metrics(&emulation.tcp_config(way.terminal), way.mtu(emulation)),
+        source: Some(route.address),
+        metrics: route_metrics(&emulation.tcp_config(route.terminal), route.mtu(emulation)),
     })
 }
 
 /// The machine's address behind the one that a terminal requested; `None`: it is refused.
-fn machine_address(asked: SocketAddrV4, options: InternetOptions, resolver: Option<Ipv4Addr>) -> Option<SocketAddrV4> {
-    let address = match (*asked.ip(), asked.port()) {
+fn machine_address(
+    requested: SocketAddrV4,
+    options: InternetOptions,
+    resolver: Option<Ipv4Addr>,
+) -> Option<SocketAddrV4> {
+    let address = match (*requested.ip(), requested.port()) {
         (GATEWAY, _) => options.reach_machine_loopback.then_some(Ipv4Addr::LOCALHOST),
         (RESOLVER, RESOLVER_PORT) => resolver,
         (other, _) => (!other.is_loopback() && !other.is_unspecified() && !is_of_range(other)).then_some(other),
     };
-    address.map(|address| SocketAddrV4::new(address, asked.port()))
+    address.map(|address| SocketAddrV4::new(address, requested.port()))
 }
 
 fn is_of_range(address: Ipv4Addr) -> bool {
@@ -448,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_forwarded_unless_asked() {
+    fn nothing_is_forwarded_by_default() {
         let words = |reach_machine_loopback| {
             let options = InternetOptions { reach_machine_loopback };
             let words = arguments("internet1", Ipv4Addr::new(198, 18, 0, 2), options);

@@ -29,7 +29,7 @@ pub const MAIN_TABLE: u32 = 254;
 
 /// The way of packets to an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Way {
+pub struct NextHop {
     /// The name of the device by which they leave.
     pub device: String,
     /// The next router, or the address itself where none is between. `None`: a router that has no address of this family.
@@ -192,7 +192,7 @@ impl Netlink {
     }
 
     /// The way of packets to `address`.
-    pub fn way_to(&mut self, address: IpAddr) -> io::Result<Way> {
+    pub fn route_to(&mut self, address: IpAddr) -> io::Result<NextHop> {
         let mut message = RouteMessage::default();
         let (family, prefix, destination) = match address {
             IpAddr::V4(v4) => (AddressFamily::Inet, 32, RouteAddress::Inet(v4)),
@@ -216,7 +216,7 @@ impl Netlink {
             RouteAttribute::Gateway(_) | RouteAttribute::Via(_) => Some(None),
             _ => None,
         });
-        Ok(Way { device, next_hop: next_hop.unwrap_or(Some(address)) })
+        Ok(NextHop { device, next_hop: next_hop.unwrap_or(Some(address)) })
     }
 
     /// Adds a rule.

@@ -69,7 +69,7 @@ pub struct PumpControl {
     stop: AtomicBool,
     waker: Waker,
     /// A question waits.
-    asked: AtomicBool,
+    requested: AtomicBool,
     /// `None` once the pump has ended: whoever waits for an answer then learns it at once.
     questions: Mutex<Option<Vec<Question>>>,
 }
@@ -113,7 +113,7 @@ impl PumpControl {
         Ok(Arc::new(PumpControl {
             stop: AtomicBool::new(false),
             waker: Waker::new()?,
-            asked: AtomicBool::new(false),
+            requested: AtomicBool::new(false),
             questions: Mutex::new(Some(Vec::new())),
         }))
     }
@@ -130,7 +130,7 @@ impl PumpControl {
         self.questions.lock().as_mut()?.push(Box::new(move |view| {
             let _ = answer.send(work(view));
         }));
-        self.asked.store(true, Ordering::Release);
+        self.requested.store(true, Ordering::Release);
         self.waker.wake();
         answered.recv().ok()
     }
@@ -275,7 +275,7 @@ impl Pump {
             if now >= self.next_sample {
                 self.sample(now);
             }
-            if self.control.asked.load(Ordering::Relaxed) {
+            if self.control.requested.load(Ordering::Relaxed) {
                 self.answer(now);
             }
             self.wait();
@@ -510,7 +510,7 @@ impl Pump {
 
     /// Answers the questions that wait.
     fn answer(&mut self, now: Instant) {
-        self.control.asked.store(false, Ordering::Relaxed);
+        self.control.requested.store(false, Ordering::Relaxed);
         self.control.waker.clear();
         self.settle(now);
         let questions = self.control.questions.lock().as_mut().map(std::mem::take);

@@ -3,7 +3,7 @@
 use crate::namespace::{Namespace, NamespaceError, write_sysctl};
 use crate::netlink::{Netlink, Route};
 use crate::port::switch_offloads_off;
-use crate::tcp_stack::{self, HeldSetting};
+use crate::tcp_stack::{self, EffectiveSetting};
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::topology::{InterfacePlan, Plan, Role, SEGMENT_PREFIX, SitePlan, network};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub struct Sites {
     /// Where the ports are.
     pub engine: Namespace,
     /// TCP settings of each site, as the kernel took them.
-    pub held: Vec<Vec<HeldSetting>>,
+    pub effective: Vec<Vec<EffectiveSetting>>,
 }
 
 /// Why the sites could not be built.
@@ -44,7 +44,7 @@ impl Sites {
     pub fn build(plan: &Plan, tcp: &BTreeMap<String, TcpConfig>) -> Result<Sites, SiteError> {
         let engine = Namespace::new()?;
         engine.run(switch_ipv6_off)?;
-        let mut sites = Sites { namespaces: Vec::new(), engine, held: Vec::new() };
+        let mut sites = Sites { namespaces: Vec::new(), engine, effective: Vec::new() };
         for (number, site) in plan.sites.iter().enumerate() {
             let namespace = Namespace::new()?;
             let config = tcp.get(&site.name).cloned().unwrap_or_default();
@@ -64,10 +64,10 @@ impl Sites {
                     Ok(())
                 })
                 .map_err(step)?;
-            let held = namespace.run(|| tcp_stack::apply_sysctls(&config)).map_err(step)?;
+            let effective = namespace.run(|| tcp_stack::apply_sysctls(&config)).map_err(step)?;
             namespace.run(|| configure(plan, number, &config)).map_err(step)?;
             sites.namespaces.push(namespace);
-            sites.held.push(held);
+            sites.effective.push(effective);
         }
         Ok(sites)
     }

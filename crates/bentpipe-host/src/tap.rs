@@ -74,7 +74,7 @@ impl Connection {
 
     /// Data bytes of a full segment, as far as the SYNs told.
     fn segment_bytes(&self) -> u64 {
-        let mss = [self.facts.mss, self.peer_mss].into_iter().flatten().min().unwrap_or(MSS_USUAL);
+        let mss = [self.facts.mss, self.peer_mss].into_iter().flatten().min().unwrap_or(MSS_DEFAULT);
         // Ten bytes of timestamps, padded to words, in every segment (RFC 7323 §3).
         let timestamps = if self.facts.timestamps && self.peer_timestamps { 12 } else { 0 };
         u64::from(mss).saturating_sub(timestamps).max(1)
@@ -90,7 +90,7 @@ impl Connection {
 }
 
 /// The MSS of a host that offers none (RFC 9293 §3.7.1).
-const MSS_USUAL: u16 = 536;
+const MSS_DEFAULT: u16 = 536;
 
 impl Tap {
     /// A tap for the host with these addresses.

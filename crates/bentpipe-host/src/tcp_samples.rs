@@ -270,7 +270,7 @@ impl SockDiag {
     }
 
     /// Asks for all connections of a family and hands each to `seen`; false when some may be missing.
-    fn dump(&mut self, family: u8, clock: &Clock, mut seen: impl FnMut(Seen)) -> io::Result<bool> {
+    fn dump(&mut self, family: u8, clock: &Clock, mut seen: impl FnMut(Sighting)) -> io::Result<bool> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.send(&request(family, self.sequence), 0)?;
         let mut whole = true;
@@ -316,7 +316,7 @@ fn request(family: u8, sequence: u32) -> Vec<u8> {
 
 /// A connection as one message tells of it.
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+struct Sighting {
     identity: Identity,
     congestion_control: String,
     sample: TcpSample,
@@ -334,7 +334,7 @@ struct Identity {
 /// The contents of one datagram of a dump.
 #[derive(Debug)]
 struct Read {
-    seen: Vec<Seen>,
+    seen: Vec<Sighting>,
     /// Everything could be read, and the kernel does not say that the dump missed changes.
     whole: bool,
     /// The end of the dump; `None`: more is to come.
@@ -383,7 +383,7 @@ fn read_datagram(datagram: &[u8], sequence: u32, at: Instant) -> Read {
 struct TooShort;
 
 /// `None`: a socket without `struct tcp_info`, in TIME_WAIT or half open.
-fn read_connection(response: &InetResponse, at: Instant) -> Result<Option<Seen>, TooShort> {
+fn read_connection(response: &InetResponse, at: Instant) -> Result<Option<Sighting>, TooShort> {
     let mut info = None;
     let mut congestion_control = String::new();
     for attribute in &response.nlas {
@@ -402,7 +402,7 @@ fn read_connection(response: &InetResponse, at: Instant) -> Result<Option<Seen>,
         remote: address(id.destination_address, id.destination_port),
         cookie: u64::from_ne_bytes(id.cookie),
     };
-    Ok(Some(Seen { identity, congestion_control, sample }))
+    Ok(Some(Sighting { identity, congestion_control, sample }))
 }
 
 /// Reads `struct tcp_info` (linux/tcp.h), which grows at its end from one kernel to the next; the numbers are offsets.
@@ -446,7 +446,7 @@ impl Log {
         self.round += 1;
     }
 
-    fn add(&mut self, seen: Seen) {
+    fn add(&mut self, seen: Sighting) {
         if let Some(&i) = self.known.get(&seen.identity) {
             self.followed[i].add(self.round, seen);
         } else if self.followed.len() < CONNECTIONS_MAX {
@@ -483,14 +483,14 @@ struct Followed {
 }
 
 impl Followed {
-    fn new(round: u64, seen: Seen) -> Followed {
+    fn new(round: u64, seen: Sighting) -> Followed {
         let Identity { local, remote, .. } = seen.identity;
-        let Seen { congestion_control, sample, .. } = seen;
+        let Sighting { congestion_control, sample, .. } = seen;
         let connection = SampledConnection { local, remote, congestion_control, samples: vec![sample] };
         Followed { connection, stride: 1, next_kept: round + 1, last_seen: round, latest: None }
     }
 
-    fn add(&mut self, round: u64, seen: Seen) {
+    fn add(&mut self, round: u64, seen: Sighting) {
         if round == self.last_seen {
             return; // The kernel's table changed during the dump, and the socket came twice.
         }
@@ -597,7 +597,7 @@ mod tests {
         bytes
     }
 
-    fn seen(cookie: u64, ns: u64) -> Seen {
+    fn seen(cookie: u64, ns: u64) -> Sighting {
         let read = read_datagram(&connection(cookie, 9, 0), 9, Instant { ns });
         read.seen.into_iter().next().unwrap()
     }
@@ -610,7 +610,7 @@ mod tests {
         datagram.extend(done(0));
         let read = read_datagram(&datagram, 9, AT);
         assert!(read.whole && matches!(read.end, Some(Ok(()))));
-        let expected = Seen {
+        let expected = Sighting {
             identity: Identity {
                 local: "198.18.1.1:5001".parse().unwrap(),
                 remote: "198.18.2.1:80".parse().unwrap(),

@@ -11,11 +11,11 @@ use std::ops::RangeInclusive;
 
 /// Who holds a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldSetting {
+pub struct EffectiveSetting {
     /// The key under `[hosts.X.tcp]`.
     pub key: &'static str,
     /// As asked.
-    pub asked: String,
+    pub configured: String,
     /// The value that the kernel reports; `None`: the emulator's port enforces it.
     pub kernel: Option<String>,
 }
@@ -23,10 +23,10 @@ pub struct HeldSetting {
 /// Smallest of what the kernel gives every socket.
 const BUFFER_LEAST: u64 = 4096;
 /// This kernel's default of a receive buffer before it is tuned.
-const RECEIVE_BUFFER_USUAL: u64 = 131_072;
-const RECEIVE_BUFFER_MAX_USUAL: u64 = 6 << 20;
-const SEND_BUFFER_USUAL: u64 = 16_384;
-const SEND_BUFFER_MAX_USUAL: u64 = 4 << 20;
+const RECEIVE_BUFFER_DEFAULT: u64 = 131_072;
+const RECEIVE_BUFFER_MAX_DEFAULT: u64 = 6 << 20;
+const SEND_BUFFER_DEFAULT: u64 = 16_384;
+const SEND_BUFFER_MAX_DEFAULT: u64 = 4 << 20;
 /// A kernel that has seen no data yet counts 28 % of a buffer as window (TCP_DEFAULT_SCALING_RATIO, net/tcp.h).
 const BUFFER_PER_WINDOW: u64 = 4;
 /// Segments that Linux acknowledges at once (TCP_MAX_QUICKACKS, net/tcp.h).
@@ -52,9 +52,9 @@ pub fn check(config: &TcpConfig) -> Result<(), KeyProblem> {
             "with SACK, Linux has no other loss detection since 6.17; allowed: sack = false beside it",
         );
     }
-    if let Some(asked) = config.hystart {
+    if let Some(configured) = config.hystart {
         match hystart_of_machine() {
-            Some(on) if on == asked => {}
+            Some(on) if on == configured => {}
             Some(on) => {
                 return refuse("hystart", &format!("it is one switch for the whole machine, {HYSTART}; allowed: {on}"));
             }
@@ -146,7 +146,7 @@ fn sysctls(config: &TcpConfig) -> Vec<Sysctl> {
         all.extend(value.map(|value| Sysctl { key, name, value, allowed, unit }));
     };
     // On and off in the kernel's words.
-    let switch = |asked: Option<bool>, on: u64| asked.map(|asked| if asked { on } else { 0 });
+    let switch = |configured: Option<bool>, on: u64| configured.map(|configured| if configured { on } else { 0 });
     add("window_scaling", "net.ipv4.tcp_window_scaling", switch(config.window_scaling, 1), 0..=1, "");
     add("sack", "net.ipv4.tcp_sack", switch(config.sack, 1), 0..=1, "");
     add("timestamps", "net.ipv4.tcp_timestamps", switch(config.timestamps, 1), 0..=1, "");
@@ -178,7 +178,7 @@ fn kernels_own(config: &TcpConfig) -> Vec<&'static str> {
         ("paws", config.paws.is_some()),
         ("rto_estimator", config.rto_estimator.is_some()),
     ];
-    all.into_iter().filter(|(_, asked)| *asked).map(|(key, _)| key).collect()
+    all.into_iter().filter(|(_, configured)| *configured).map(|(key, _)| key).collect()
 }
 
 /// The kernel's version, such as (6, 18); the newest there could be, if it does not say.
@@ -207,63 +207,67 @@ pub fn window_limits(config: &TcpConfig) -> WindowLimits {
 }
 
 /// Sets the sysctls of the calling thread's namespace and says what the kernel made of them.
-pub fn apply_sysctls(config: &TcpConfig) -> io::Result<Vec<HeldSetting>> {
+pub fn apply_sysctls(config: &TcpConfig) -> io::Result<Vec<EffectiveSetting>> {
     // One run must not learn from another.
     set("net.ipv4.tcp_no_metrics_save", "1")?;
-    let mut held = Vec::new();
-    let asked = config.asked();
-    let asked_of = |key: &str| asked.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());
+    let mut settings = Vec::new();
+    let configured = config.configured();
+    let configured_value = |key: &str| configured.iter().find(|(name, _)| *name == key).map(|(_, value)| value.clone());
     for Sysctl { key, name, value, .. } in sysctls(config) {
         let kept = set(name, &value.to_string())?;
         if kept != value.to_string() {
             return Err(io::Error::other(format!("the kernel made {kept} of {name} = {value}")));
         }
         let kernel = Some(format!("{name} = {kept}"));
-        held.push(HeldSetting { key, asked: asked_of(key).unwrap_or_default(), kernel });
+        settings.push(EffectiveSetting { key, configured: configured_value(key).unwrap_or_default(), kernel });
     }
     for key in kernels_own(config) {
         let kernel = Some("the kernel's own".to_owned());
-        held.push(HeldSetting { key, asked: asked_of(key).unwrap_or_default(), kernel });
+        settings.push(EffectiveSetting { key, configured: configured_value(key).unwrap_or_default(), kernel });
     }
-    if let Some(asked) = config.hystart {
+    if let Some(configured) = config.hystart {
         let kernel = hystart_of_machine().map(|on| format!("{HYSTART} = {on}"));
-        held.push(HeldSetting { key: "hystart", asked: asked.to_string(), kernel });
+        settings.push(EffectiveSetting { key: "hystart", configured: configured.to_string(), kernel });
     }
     if let Some(window) = config.receive_window {
-        let usual = RECEIVE_BUFFER_USUAL.max(window.bytes.saturating_mul(BUFFER_PER_WINDOW)).min(i32::MAX as u64);
-        let most = RECEIVE_BUFFER_MAX_USUAL.max(usual.saturating_mul(2)).min(i32::MAX as u64);
+        let default = RECEIVE_BUFFER_DEFAULT.max(window.bytes.saturating_mul(BUFFER_PER_WINDOW)).min(i32::MAX as u64);
+        let most = RECEIVE_BUFFER_MAX_DEFAULT.max(default.saturating_mul(2)).min(i32::MAX as u64);
         // Large enough that the kernel never advertises less; the port lowers it to what was asked.
-        set("net.ipv4.tcp_rmem", &format!("{BUFFER_LEAST} {usual} {most}"))?;
-        held.push(HeldSetting { key: "receive_window", asked: window.to_string(), kernel: None });
+        set("net.ipv4.tcp_rmem", &format!("{BUFFER_LEAST} {default} {most}"))?;
+        settings.push(EffectiveSetting { key: "receive_window", configured: window.to_string(), kernel: None });
     } else {
-        held.push(left_alone("receive_window", "net.ipv4.tcp_rmem")?);
+        settings.push(left_alone("receive_window", "net.ipv4.tcp_rmem")?);
     }
     if let Some(buffer) = config.send_buffer {
-        let most = SEND_BUFFER_MAX_USUAL.max(buffer.bytes.saturating_mul(BUFFER_PER_WINDOW)).min(i32::MAX as u64);
-        set("net.ipv4.tcp_wmem", &format!("{BUFFER_LEAST} {SEND_BUFFER_USUAL} {most}"))?;
-        held.push(HeldSetting { key: "send_buffer", asked: buffer.to_string(), kernel: None });
+        let most = SEND_BUFFER_MAX_DEFAULT.max(buffer.bytes.saturating_mul(BUFFER_PER_WINDOW)).min(i32::MAX as u64);
+        set("net.ipv4.tcp_wmem", &format!("{BUFFER_LEAST} {SEND_BUFFER_DEFAULT} {most}"))?;
+        settings.push(EffectiveSetting { key: "send_buffer", configured: buffer.to_string(), kernel: None });
     } else {
-        held.push(left_alone("send_buffer", "net.ipv4.tcp_wmem")?);
+        settings.push(left_alone("send_buffer", "net.ipv4.tcp_wmem")?);
     }
     for (key, value, text) in [
         ("initial_window", config.initial_window.map(|n| n.to_string()), "route initcwnd"),
         ("congestion_control", config.congestion_control.clone(), "route congctl"),
     ] {
         let Some(value) = value else { continue };
-        held.push(HeldSetting { key, kernel: Some(format!("{text} {value}")), asked: value });
+        settings.push(EffectiveSetting { key, kernel: Some(format!("{text} {value}")), configured: value });
     }
     if let Some(every) = config.ack_every {
         let kernel = if every == 1 { "route quickack 1" } else { "the kernel's own: every second, each at the start" };
-        held.push(HeldSetting { key: "ack_every", asked: every.to_string(), kernel: Some(kernel.to_owned()) });
+        settings.push(EffectiveSetting {
+            key: "ack_every",
+            configured: every.to_string(),
+            kernel: Some(kernel.to_owned()),
+        });
     }
     if let Some(mtu) = config.mtu {
-        held.push(HeldSetting {
+        settings.push(EffectiveSetting {
             key: "mtu",
-            asked: mtu.to_string(),
+            configured: mtu.to_string(),
             kernel: Some(format!("device mtu {}", mtu.bytes)),
         });
     }
-    Ok(held)
+    Ok(settings)
 }
 
 /// The attributes that every route of the host gets.
@@ -288,9 +292,9 @@ pub fn route_metrics(config: &TcpConfig, mtu: u64) -> Vec<RouteMetric> {
 }
 
 /// A setting that the kernel chooses itself, within what the sysctl says.
-fn left_alone(key: &'static str, name: &str) -> io::Result<HeldSetting> {
+fn left_alone(key: &'static str, name: &str) -> io::Result<EffectiveSetting> {
     let kernel = Some(format!("{name} = {}", read_sysctl(name)?));
-    Ok(HeldSetting { key, asked: "(left to the kernel)".to_owned(), kernel })
+    Ok(EffectiveSetting { key, configured: "(left to the kernel)".to_owned(), kernel })
 }
 
 /// Writes a sysctl and returns what the kernel then says.
@@ -341,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_linux_does_anyway_is_accepted_and_said() {
+    fn what_linux_does_anyway_is_accepted_and_reported() {
         let text = "recovery = 'newreno'\nfast_retransmit = true\nlimited_transmit = true\nquick_acks = 16\n\
                     proportional_rate_reduction = true\nnagle = true\npaws = true\nrto_estimator = 'linux'";
         let config = config(text);

@@ -19,7 +19,8 @@ use bentpipe_net::interception::{Bypassed, GatewayProgram, GatewaySockets, Refus
 use bentpipe_net::socket::{Connection, Received, SocketError, SocketId};
 use bentpipe_net::time::Instant;
 use peers::{
-    Ends, PATH, WAIT, a_reset_is_a_reset, add_veth, an_urgent_byte_arrives, class_of_syn, every_byte_both_ways, ip,
+    ConnectionPair, PATH, WAIT, a_reset_is_a_reset, add_veth, an_urgent_byte_arrives, class_of_syn,
+    every_byte_in_both_directions, ip,
 };
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -77,7 +78,7 @@ impl Row {
         peers::connect(&self.client, address, port)
     }
 
-    fn ends(&self, address: &str, port: u16) -> Ends {
+    fn ends(&self, address: &str, port: u16) -> ConnectionPair {
         let listener = self.listen(address, port);
         let near = self.connect(address, port).unwrap();
         (near, listener.accept().unwrap().0)
@@ -132,7 +133,7 @@ struct Relay {
 
 struct Half {
     other: SocketId,
-    held: Vec<u8>,
+    pending: Vec<u8>,
     has_ended: bool,
     urgent_next: bool,
 }
@@ -146,8 +147,8 @@ impl GatewayProgram for Relay {
                 continue;
             }
             self.classes.push(request.traffic_class);
-            let asked = sockets.connect_as(Some(request.client), request.server, request.traffic_class);
-            match asked {
+            let requested = sockets.connect_as(Some(request.client), request.server, request.traffic_class);
+            match requested {
                 Ok(far) => drop(self.opening.insert(far, request)),
                 Err(error) => refuse(sockets, request, error),
             }
@@ -167,7 +168,7 @@ impl GatewayProgram for Relay {
                         assert_eq!(sockets.peer_address(near), Ok(request.client));
                         assert_eq!(sockets.local_address(near), Ok(request.server));
                         for (from, other) in [(id, near), (near, id)] {
-                            let half = Half { other, held: Vec::new(), has_ended: false, urgent_next: false };
+                            let half = Half { other, pending: Vec::new(), has_ended: false, urgent_next: false };
                             self.pairs.insert(from, half);
                         }
                     }
@@ -198,13 +199,13 @@ impl Relay {
             return;
         }
         loop {
-            if half.held.is_empty() {
+            if half.pending.is_empty() {
                 let urgent = sockets.next_is_urgent(from);
                 let mut buffer = vec![0; if urgent { 1 } else { 64 << 10 }];
                 match sockets.receive(from, &mut buffer) {
                     Ok(Received::Bytes(n)) => {
                         buffer.truncate(n);
-                        half.held = buffer;
+                        half.pending = buffer;
                         half.urgent_next = urgent;
                     }
                     Ok(Received::Nothing) => return,
@@ -229,14 +230,14 @@ impl Relay {
                 }
             }
             let sent = if half.urgent_next {
-                self.urgent.push(half.held[0]);
-                sockets.send_urgent(to, half.held[0]).map(usize::from)
+                self.urgent.push(half.pending[0]);
+                sockets.send_urgent(to, half.pending[0]).map(usize::from)
             } else {
-                sockets.send(to, &half.held)
+                sockets.send(to, &half.pending)
             };
             match sent {
                 Ok(0) => return,
-                Ok(n) => drop(half.held.drain(..n)),
+                Ok(n) => drop(half.pending.drain(..n)),
                 Err(_) => return,
             }
         }
@@ -457,7 +458,7 @@ fn keeps_every_byte_and_address(row: &Row, address: &str, client: &str) {
     let from = far.peer_addr().unwrap();
     assert_eq!((from.ip().to_string(), from.port()), (client.to_owned(), near.local_addr().unwrap().port()));
     assert_eq!(near.peer_addr().unwrap().ip().to_string(), address);
-    every_byte_both_ways((near, far), 3_000_000, true);
+    every_byte_in_both_directions((near, far), 3_000_000, true);
 }
 
 fn refuses(row: &Row, address: &str) {

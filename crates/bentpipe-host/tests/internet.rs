@@ -88,7 +88,7 @@ fn a_refusal_and_a_reset_arrive() {
 }
 
 #[test]
-fn the_machines_loopback_is_closed_unless_asked_for() {
+fn the_machines_loopback_is_closed_by_default() {
     let _alone = alone();
     let Some((emulation, _internet)) = ready(InternetOptions::default()) else { return };
     let (tcp, udp) = (http_server(), udp_echo());

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Who carries the data, as keys of a scenario.
-struct Way {
+struct Carrier {
     name: &'static str,
     keys: &'static str,
 }
@@ -28,12 +28,16 @@ const CUBIC: &str =
 const BBR: &str = "[hosts.hub.tcp]\npreset = 'linux-large-buffers'\ncongestion_control = 'bbr'\n\
     [hosts.ship.tcp]\npreset = 'linux-large-buffers'\n";
 
-const PAIR: Way = Way { name: "pair, 64 KB hosts", keys: "[gateways.sat]\n" };
-const EARLY: Way = Way { name: "pair, open = early", keys: "[gateways.sat]\nopen = 'early'\n" };
-const WAYS: [Way; 4] =
-    [PAIR, EARLY, Way { name: "CUBIC, large buffers", keys: CUBIC }, Way { name: "BBR, large buffers", keys: BBR }];
+const PAIR: Carrier = Carrier { name: "pair, 64 KB hosts", keys: "[gateways.sat]\n" };
+const EARLY: Carrier = Carrier { name: "pair, open = early", keys: "[gateways.sat]\nopen = 'early'\n" };
+const CARRIERS: [Carrier; 4] = [
+    PAIR,
+    EARLY,
+    Carrier { name: "CUBIC, large buffers", keys: CUBIC },
+    Carrier { name: "BBR, large buffers", keys: BBR },
+];
 
-impl Way {
+impl Carrier {
     fn is_pair(&self) -> bool {
         self.keys.contains("gateways")
     }
@@ -77,12 +81,12 @@ impl Aims {
         self.judge(what, value, value <= most, &format!("at most {most}"))
     }
 
-    fn judge(&mut self, what: &str, value: f64, met: bool, asked: &str) -> &'static str {
+    fn judge(&mut self, what: &str, value: f64, met: bool, requested: &str) -> &'static str {
         if met {
             self.met += 1;
             return "met";
         }
-        self.missed.push(format!("{what}: {value}, asked: {asked}"));
+        self.missed.push(format!("{what}: {value}, asked: {requested}"));
         "MISSED"
     }
 }
@@ -91,7 +95,7 @@ fn main() -> ExitCode {
     let seeds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(10_u64).max(1);
     let mut aims = Aims::default();
     long_transfer(seeds, &mut aims);
-    asked_transfer(seeds, &mut aims);
+    requested_transfer(seeds, &mut aims);
     acts(seeds, &mut aims);
     fast(seeds, &mut aims);
     outage(seeds, &mut aims);
@@ -108,24 +112,24 @@ fn long_transfer(seeds: u64, aims: &mut Aims) {
     println!("20 MB over 10 Mbit/s, 300 ms each way, queue 750 kB, {seeds} seeds, medians; the server speaks first");
     println!("{:<22}{:>7}{:>10}{:>19}{:>28}", "", "lost", "Mbit/s", "first byte", "link bytes/payload");
     for (loss, least) in LOSSES {
-        for way in &WAYS {
-            let what = format!("20 MB, {loss} % lost, {}", way.name);
-            let runs = runs(&lossy(loss), way, &transfer("20 MB"), seeds);
+        for carrier in &CARRIERS {
+            let what = format!("20 MB, {loss} % lost, {}", carrier.name);
+            let runs = runs(&lossy(loss), carrier, &transfer("20 MB"), seeds);
             let goodput = median(runs.iter().map(|case| measure(case, "goodput") / 1e6));
             let first = median(runs.iter().map(|case| measure(case, "first_byte")));
             let sent = median(runs.iter().map(|case| link_bytes(case) / 20e6));
-            let verdicts = if way.is_pair() {
+            let verdicts = if carrier.is_pair() {
                 let link_bytes_max = LINK_BYTES_MAX / (1.0 - loss / 100.0);
                 [
                     aims.at_least(&format!("{what}, goodput"), goodput, least),
-                    aims.at_most(&format!("{what}, first byte"), first, first_byte_max(way)),
+                    aims.at_most(&format!("{what}, first byte"), first, first_byte_max(carrier)),
                     aims.at_most(&format!("{what}, link bytes"), sent, link_bytes_max),
                 ]
             } else {
                 [""; 3]
             };
             let [a, b, c] = verdicts;
-            println!("{:<22}{loss:>5} %{goodput:>10.3} {a:<6}{first:>9.3} s {b:<6}{sent:>14.4} {c}", way.name);
+            println!("{:<22}{loss:>5} %{goodput:>10.3} {a:<6}{first:>9.3} s {b:<6}{sent:>14.4} {c}", carrier.name);
         }
     }
     println!(
@@ -135,29 +139,29 @@ fn long_transfer(seeds: u64, aims: &mut Aims) {
 }
 
 /// The client speaks first, as it does in HTTP and TLS.
-fn asked_transfer(seeds: u64, aims: &mut Aims) {
+fn requested_transfer(seeds: u64, aims: &mut Aims) {
     println!("The same where the client asks first (HTTP)");
     println!("{:<22}{:>7}{:>10}{:>19}", "", "lost", "Mbit/s", "first byte");
     for (loss, least) in LOSSES {
-        for way in &WAYS {
-            let what = format!("20 MB asked for, {loss} % lost, {}", way.name);
-            let runs = runs(&lossy(loss), way, "app = 'page'\nbytes = '20 MB'\n", seeds);
+        for carrier in &CARRIERS {
+            let what = format!("20 MB asked for, {loss} % lost, {}", carrier.name);
+            let runs = runs(&lossy(loss), carrier, "app = 'page'\nbytes = '20 MB'\n", seeds);
             let goodput = median(runs.iter().map(|case| measure(case, "goodput") / 1e6));
             let first = median(runs.iter().map(|case| measure(case, "first_byte")));
-            let (a, b) = if way.is_pair() {
+            let (a, b) = if carrier.is_pair() {
                 let goodput = aims.at_least(&format!("{what}, goodput"), goodput, least);
-                (goodput, aims.at_most(&format!("{what}, first byte"), first, first_byte_max(way)))
+                (goodput, aims.at_most(&format!("{what}, first byte"), first, first_byte_max(carrier)))
             } else {
                 ("", "")
             };
-            println!("{:<22}{loss:>5} %{goodput:>10.3} {a:<6}{first:>9.3} s {b}", way.name);
+            println!("{:<22}{loss:>5} %{goodput:>10.3} {a:<6}{first:>9.3} s {b}", carrier.name);
         }
     }
     println!();
 }
 
-fn first_byte_max(way: &Way) -> f64 {
-    if way.keys == EARLY.keys { FIRST_BYTE_EARLY_MAX_S } else { FIRST_BYTE_MAX_S }
+fn first_byte_max(carrier: &Carrier) -> f64 {
+    if carrier.keys == EARLY.keys { FIRST_BYTE_EARLY_MAX_S } else { FIRST_BYTE_MAX_S }
 }
 
 /// Best achievable: of every packet of SIZE bytes, SIZE − 40 are data (TCP/IP's own headers); it takes its framed bits on the
@@ -196,11 +200,12 @@ fn best_achievable(link: &LinkConfig, ratio: f64) -> (f64, usize) {
 fn fast(seeds: u64, aims: &mut Aims) {
     let link = "kind = 'geo-250-3'\nbetween = ['hub', 'ship']\none_way_delay = '300 ms'\nloss = '1 %'\n";
     println!("100 MB over 250/3 Mbit/s, 300 ms each way, 1 % lost both ways, {seeds} seeds, medians");
-    for way in &WAYS {
-        let runs = runs(link, way, &transfer("100 MB"), seeds);
+    for carrier in &CARRIERS {
+        let runs = runs(link, carrier, &transfer("100 MB"), seeds);
         let time = median(runs.iter().map(|case| measure(case, "completion_time")));
-        let verdict = if way.is_pair() { aims.at_most(&format!("100 MB, {}", way.name), time, FAST_MAX_S) } else { "" };
-        println!("{:<22}{time:>8.2} s {verdict}", way.name);
+        let verdict =
+            if carrier.is_pair() { aims.at_most(&format!("100 MB, {}", carrier.name), time, FAST_MAX_S) } else { "" };
+        println!("{:<22}{time:>8.2} s {verdict}", carrier.name);
     }
     println!("asked of the pair: {FAST_MAX_S} s\n");
 }
@@ -212,17 +217,20 @@ fn outage(seeds: u64, aims: &mut Aims) {
         "20 MB over 10 Mbit/s with an outage of {LASTS} s in mid-transfer: when data flow again after its end, {seeds} seeds"
     );
     println!("{:<22}{:>10}{:>10}", "", "median", "worst");
-    for way in &WAYS {
+    for carrier in &CARRIERS {
         let resumed = (1..=seeds).map(|seed| {
             let ends = 12.0 + 0.1 * seed as f64 + LASTS;
             let link = format!("{GEO}outages = [{{ at = '{:.1} s', lasts = '{LASTS} s' }}]\n", ends - LASTS);
-            resumed(&run(&link, way, &transfer("20 MB"), seed), ends)
+            resumed(&run(&link, carrier, &transfer("20 MB"), seed), ends)
         });
         let resumed: Vec<f64> = resumed.collect();
         let worst = resumed.iter().copied().fold(0.0, f64::max);
-        let verdict =
-            if way.is_pair() { aims.at_most(&format!("outage, {}", way.name), worst, RESUMED_MAX_S) } else { "" };
-        println!("{:<22}{:>8.2} s{worst:>8.2} s {verdict}", way.name, median(resumed.into_iter()));
+        let verdict = if carrier.is_pair() {
+            aims.at_most(&format!("outage, {}", carrier.name), worst, RESUMED_MAX_S)
+        } else {
+            ""
+        };
+        println!("{:<22}{:>8.2} s{worst:>8.2} s {verdict}", carrier.name, median(resumed.into_iter()));
     }
     println!("asked of the pair: {RESUMED_MAX_S} s; sampled every {SAMPLE_EVERY}\n");
 }
@@ -240,12 +248,15 @@ fn thin_return(seeds: u64, aims: &mut Aims) {
     let link = format!("{GEO}[links.sat.return]\nrate = '50 kbit/s'\n");
     let least = LOSSES[0].1;
     println!("20 MB over 10/0.05 Mbit/s, {seeds} seeds, medians");
-    for way in &WAYS {
-        let runs = runs(&link, way, &transfer("20 MB"), seeds);
+    for carrier in &CARRIERS {
+        let runs = runs(&link, carrier, &transfer("20 MB"), seeds);
         let goodput = median(runs.iter().map(|case| measure(case, "goodput") / 1e6));
-        let verdict =
-            if way.is_pair() { aims.at_least(&format!("10/0.05 Mbit/s, {}", way.name), goodput, least) } else { "" };
-        println!("{:<22}{goodput:>8.3} Mbit/s {verdict}", way.name);
+        let verdict = if carrier.is_pair() {
+            aims.at_least(&format!("10/0.05 Mbit/s, {}", carrier.name), goodput, least)
+        } else {
+            ""
+        };
+        println!("{:<22}{goodput:>8.3} Mbit/s {verdict}", carrier.name);
     }
     println!("asked of the pair: {least} Mbit/s, as with a return link of 10 Mbit/s\n");
 }
@@ -259,12 +270,12 @@ fn transfer(bytes: &str) -> String {
 }
 
 /// `app`: the keys of the workload.
-fn scenario(link: &str, way: &Way, app: &str, seed: u64) -> Scenario {
-    let hosts = if way.is_pair() { UNTUNED } else { "" };
+fn scenario(link: &str, carrier: &Carrier, app: &str, seed: u64) -> Scenario {
+    let hosts = if carrier.is_pair() { UNTUNED } else { "" };
     let text = format!(
         "title = 'bench'\nseed = {seed}\n[links.sat]\n{link}{}{hosts}[[workloads]]\nname = 'transfer'\n\
          client = 'ship'\nserver = 'hub'\nstart = '{START_S} s'\n{app}",
-        way.keys
+        carrier.keys
     );
     let mut scenario = Scenario::parse("bench.toml", &text, &[]).unwrap_or_else(|problem| panic!("{problem}"));
     scenario.cases.iter_mut().for_each(sample);
@@ -281,16 +292,16 @@ fn sample(case: &mut Case) {
     }
 }
 
-fn run(link: &str, way: &Way, app: &str, seed: u64) -> CaseRecord {
-    let scenario = scenario(link, way, app, seed);
+fn run(link: &str, carrier: &Carrier, app: &str, seed: u64) -> CaseRecord {
+    let scenario = scenario(link, carrier, app, seed);
     let record: Record = simulated::run(&scenario, &SimulatedOptions::default(), &AtomicBool::new(false))
         .unwrap_or_else(|error| panic!("{error}"));
     record.cases.into_iter().next().unwrap_or_default()
 }
 
 /// The case of each seed.
-fn runs(link: &str, way: &Way, app: &str, seeds: u64) -> Vec<CaseRecord> {
-    (1..=seeds).map(|seed| run(link, way, app, seed)).collect()
+fn runs(link: &str, carrier: &Carrier, app: &str, seeds: u64) -> Vec<CaseRecord> {
+    (1..=seeds).map(|seed| run(link, carrier, app, seed)).collect()
 }
 
 fn workload(case: &CaseRecord) -> &WorkloadRecord {

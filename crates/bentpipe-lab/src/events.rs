@@ -129,7 +129,7 @@ pub struct Snapshot {
     /// Workloads that will run and have not begun, or pause.
     pub waiting: usize,
     /// Gateways' notices since the snapshot before.
-    pub notices: Vec<GatewayNotice>,
+    pub log: Vec<SiteEvent>,
     /// The emulator's lateness until now; absent in virtual time, in which nothing is late.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub punctuality: Option<Punctuality>,
@@ -203,7 +203,7 @@ pub struct WorkloadProgress {
 /// An event of a gateway.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct GatewayNotice {
+pub struct SiteEvent {
     /// The gateway's own site.
     pub site: String,
     /// The event and its time, as in the record.
@@ -233,9 +233,9 @@ impl WorkloadRun {
     }
 }
 
-impl GatewayNotice {
-    pub(crate) fn of(site: &str, events: Vec<TimedEvent>) -> impl Iterator<Item = GatewayNotice> {
-        events.into_iter().map(|event| GatewayNotice { site: site.to_owned(), event })
+impl SiteEvent {
+    pub(crate) fn of(site: &str, events: Vec<TimedEvent>) -> impl Iterator<Item = SiteEvent> {
+        events.into_iter().map(|event| SiteEvent { site: site.to_owned(), event })
     }
 }
 

@@ -175,12 +175,12 @@ impl<'a> CaseRun<'a> {
         drop(drivers);
         let samples = self.samplers.into_iter().map(|(site, sampler)| (site, sampler.finish())).collect();
         let plan = emulation.plan.clone();
-        let held = (0..plan.sites.len()).map(|site| emulation.held_settings(site).to_vec()).collect();
+        let effective = (0..plan.sites.len()).map(|site| emulation.effective_settings(site).to_vec()).collect();
         let outcome = emulation.finish();
         collect::case_record(collect::Collected {
             case: self.case,
             plan,
-            held,
+            effective,
             samples,
             outcome,
             workloads,
@@ -279,7 +279,7 @@ impl World for LiveWorld {
             (pump.links().map(|link| link_state(link, pump.now)).collect(), punctuality)
         });
         let (links, punctuality) = seen.unzip();
-        WorldState { links: links.unwrap_or_default(), notices: self.gateways.new_notices(), punctuality }
+        WorldState { links: links.unwrap_or_default(), log: self.gateways.new_log_events(), punctuality }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The gateways of a pair, made from what a scenario says: the same in live and virtual runs.
 
-use crate::collect::gateways::{LeftGateway, NoticeLog};
+use crate::collect::gateways::{EventLog, GatewayResult};
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
 use bentpipe_gateway::Gateway;
@@ -22,14 +22,14 @@ pub fn seeds(case: &Case, pair: &Pair, seed: u64) -> ([u64; 2], u64) {
 }
 
 /// A gateway that keeps what it says.
-pub struct Standing {
+pub struct LoggedGateway {
     /// The gateway itself.
     pub gateway: Gateway,
     /// Its log.
-    pub notices: NoticeLog,
+    pub log: EventLog,
 }
 
-impl Standing {
+impl LoggedGateway {
     /// A gateway at its start.
     pub fn new(
         case: &Case,
@@ -38,25 +38,25 @@ impl Standing {
         crypto: Crypto,
         seed: u64,
         plan: &Plan,
-    ) -> Result<Standing, SetupError> {
+    ) -> Result<LoggedGateway, SetupError> {
         let config = pair.config(side, &case.links[pair.link], plan);
         let (own, _) = seeds(case, pair, seed);
         let incoming = pair.config(1 - side, &case.links[pair.link], plan).satellite.rate;
         let satellite =
             QuicSatellite::with_incoming(Instant::ZERO, config.satellite.clone(), incoming, crypto, own[side])?;
-        Ok(Standing { gateway: Gateway::new(config, Box::new(satellite)), notices: NoticeLog::default() })
+        Ok(LoggedGateway { gateway: Gateway::new(config, Box::new(satellite)), log: EventLog::default() })
     }
 
     /// Its counters and log by now.
-    pub fn left(&self) -> LeftGateway {
-        LeftGateway { figures: self.gateway.figures(), notices: self.notices.clone() }
+    pub fn left(&self) -> GatewayResult {
+        GatewayResult { metrics: self.gateway.metrics(), log: self.log.clone() }
     }
 }
 
-impl GatewayProgram for Standing {
+impl GatewayProgram for LoggedGateway {
     fn poll(&mut self, now: Instant, sockets: &mut dyn GatewaySockets) {
         self.gateway.poll(now, sockets);
-        self.notices.extend(now, self.gateway.take_notices());
+        self.log.extend(now, self.gateway.take_log());
     }
 
     fn next_wake(&self) -> Option<Instant> {

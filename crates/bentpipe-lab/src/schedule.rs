@@ -116,7 +116,7 @@ enum RunningParty<W: World> {
 enum Why {
     ByItself,
     /// The case is over.
-    Cut,
+    Cancelled,
     /// Nothing more can happen.
     Stuck,
 }
@@ -160,7 +160,7 @@ impl<'a, W: World> Schedule<'a, W> {
             let over = self.is_over();
             if over || now >= end || stop.load(Ordering::Relaxed) {
                 self.interrupted = !over && now < end;
-                break Why::Cut;
+                break Why::Cancelled;
             }
             if events.is_due(now) {
                 let running = self.tasks.iter().filter_map(|task| task.snapshot(world)).collect();
@@ -288,7 +288,7 @@ impl<'a, W: World> Schedule<'a, W> {
         }
         let report = placement.workload.combine(reports);
         // Background traffic that stops with the others has done what it was there for.
-        let done = task.workload.background && !self.interrupted && why == Why::Cut;
+        let done = task.workload.background && !self.interrupted && why == Why::Cancelled;
         match &report.status {
             Status::Done => record.status = record::Status::Done,
             Status::Running if done => record.status = record::Status::Done,

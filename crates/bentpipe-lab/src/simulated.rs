@@ -14,7 +14,7 @@ mod tests;
 
 use crate::collect::gateways;
 use crate::collect::links::link_record;
-use crate::collect::tcp::{self, ConfiguredSetting, SeenFlow};
+use crate::collect::tcp::{self, ConfiguredSetting, ObservedFlow};
 use crate::events::Sink;
 use crate::record::{CaseRecord, Mode, Record, Setting, Validity};
 use crate::scenario::{Case, CommandUse, Scenario};
@@ -24,7 +24,7 @@ use bentpipe_net::flow::FlowFacts;
 use bentpipe_net::problem::{KeyProblem, Problem};
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::topology::Plan;
-use bentpipe_sim::network::{ConnectionView, Halt, NetworkError, Setup};
+use bentpipe_sim::network::{ConnectionView, NetworkError, Setup, Stop};
 use capture::Capture;
 use pairs::{Pairs, SimulatedNetwork};
 use std::io;
@@ -139,7 +139,7 @@ fn run_case(
     let VirtualWorld { mut network, mut samples, pairs, .. } = world;
     let end = network.now();
     // The links' counters are as of now once nothing is left to do now.
-    while network.run_until(end) == Halt::ProgramDone {}
+    while network.run_until(end) == Stop::ProgramDone {}
     samples.take(&network);
     let (link_samples, tcp_samples, all_followed) = samples.finish(network.plan());
     if !all_followed {
@@ -194,8 +194,13 @@ impl Connections {
         Connections { views: views.collect() }
     }
 
-    fn seen(&self) -> impl Iterator<Item = SeenFlow<'_>> {
-        self.views.iter().map(|(host, view)| SeenFlow { host, own: view.local, peer: view.remote, facts: &view.facts })
+    fn seen(&self) -> impl Iterator<Item = ObservedFlow<'_>> {
+        self.views.iter().map(|(host, view)| ObservedFlow {
+            host,
+            own: view.local,
+            peer: view.remote,
+            facts: &view.facts,
+        })
     }
 
     /// The settings of each host: configured, and as observed in its connections.
@@ -213,9 +218,11 @@ impl Connections {
 /// Every setting that is configured, and the windows even if they are not, as in a live run.
 fn configured(config: &TcpConfig) -> Vec<ConfiguredSetting> {
     let setting = |key, configured| ConfiguredSetting { key, configured, kernel: None };
-    let asked = config.asked();
-    let windows = ["receive_window", "send_buffer"].into_iter().filter(|key| asked.iter().all(|(name, _)| name != key));
+    let configured = config.configured();
+    let windows =
+        ["receive_window", "send_buffer"].into_iter().filter(|key| configured.iter().all(|(name, _)| name != key));
     let windows: Vec<ConfiguredSetting> = windows.map(|key| setting(key, "(left to the host)".to_owned())).collect();
-    let asked = asked.into_iter().filter(|(key, _)| *key != "preset").map(|(key, asked)| setting(key, asked));
-    asked.chain(windows).collect()
+    let configured =
+        configured.into_iter().filter(|(key, _)| *key != "preset").map(|(key, configured)| setting(key, configured));
+    configured.chain(windows).collect()
 }

@@ -1,6 +1,6 @@
 //! The catalogue: links by name, each value with its source. The files of `links/` are part of the program.
 
-use crate::config::{LinkConfig, lay_over};
+use crate::config::{LinkConfig, merge};
 use crate::registry::Registry;
 use bentpipe_net::problem::{KeyProblem, Problem, syntax_problem};
 use include_dir::{Dir, include_dir};
@@ -80,7 +80,7 @@ impl LinkFile {
     /// The configuration with `over` merged on top: keys as in a link file.
     pub fn with(&self, over: Table) -> Result<LinkConfig, KeyProblem> {
         let mut table = self.table.clone();
-        lay_over(&mut table, over);
+        merge(&mut table, over);
         LinkConfig::with_kinds(table, &self.registry)
     }
 

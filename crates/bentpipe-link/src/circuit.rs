@@ -57,8 +57,8 @@ pub enum CircuitEvent {
     HungUp,
     /// Cut by the switch: what was being sent is lost.
     Lost,
-    /// It is time to look at the load: see [`Circuit::look`].
-    Look,
+    /// It is time to look at the load: see [`Circuit::poll`].
+    LoadCheck,
 }
 
 /// A change of a circuit's state, as a record keeps it.
@@ -120,7 +120,7 @@ pub struct Circuit {
     demand: Option<Demand>,
     last_activity: Instant,
     /// When the switch drops the calls; [`Instant::FAR`]: not as far as it is known.
-    cut_at: Instant,
+    drop_at: Instant,
     /// The call that came up last carries nothing before.
     carries_from: Instant,
     late: Stream,
@@ -141,7 +141,7 @@ impl Circuit {
             calls: Vec::new(),
             up: 0,
             last_activity: Instant::ZERO,
-            cut_at: Instant::FAR,
+            drop_at: Instant::FAR,
             carries_from: Instant::ZERO,
             late,
             counters: CircuitCounters::default(),
@@ -188,15 +188,15 @@ impl Circuit {
     #[must_use]
     pub fn next_wake(&self, sending: bool) -> Instant {
         let first = self.first_end().map_or(Instant::FAR, |(_, ends)| ends);
-        first.min(self.hang_up_at(sending)).min(self.cut_at).min(self.next_look())
+        first.min(self.hang_up_at(sending)).min(self.drop_at).min(self.next_poll())
     }
 
     /// Time has come to `now`. Returns what happened first and when; call again until `None`.
     pub fn wake(&mut self, now: Instant, sending: bool, noises: &[&RatioSchedule]) -> Option<(Instant, CircuitEvent)> {
         loop {
             let set_up = self.first_end().filter(|(_, ends)| *ends <= now);
-            let (cut, idle) = (self.cut_at, self.hang_up_at(sending));
-            let at = cut.min(idle).min(self.next_look());
+            let (drop_calls, idle) = (self.drop_at, self.hang_up_at(sending));
+            let at = drop_calls.min(idle).min(self.next_poll());
             if let Some((number, ends)) = set_up
                 && ends <= at
             {
@@ -211,12 +211,12 @@ impl Circuit {
                 return None;
             }
             // At the same time, the first of these.
-            let event = if cut == at {
+            let event = if drop_calls == at {
                 CircuitEvent::Lost
             } else if idle == at {
                 CircuitEvent::HungUp
             } else {
-                return Some((at, CircuitEvent::Look));
+                return Some((at, CircuitEvent::LoadCheck));
             };
             if event == CircuitEvent::Lost {
                 self.counters.calls_lost += self.up as u64;
@@ -224,7 +224,7 @@ impl Circuit {
             while !self.calls.is_empty() {
                 self.end_last_call(at);
             }
-            self.cut_at = Instant::FAR;
+            self.drop_at = Instant::FAR;
             if let Some(demand) = &mut self.demand {
                 demand.stop();
             }
@@ -233,22 +233,22 @@ impl Circuit {
         }
     }
 
-    /// The load must be looked at from now on, for nobody does: see [`Circuit::look`].
+    /// The load must be looked at from now on, for nobody does: see [`Circuit::poll`].
     #[must_use]
     pub fn is_unwatched(&self) -> bool {
-        self.up > 0 && self.demand.as_ref().is_some_and(|demand| demand.next_look() == Instant::FAR)
+        self.up > 0 && self.demand.as_ref().is_some_and(|demand| demand.next_poll() == Instant::FAR)
     }
 
-    /// The load at `now`, after [`CircuitEvent::Look`] and when nobody watches it: calls once more or drops a call if that
+    /// The load at `now`, after [`CircuitEvent::LoadCheck`] and when nobody watches it: calls once more or drops a call if that
     /// is what it asks for. `airtime` of each direction: how long its channels have been sending so far, their times added
     /// up, in nanoseconds. Returns whether a call was dropped.
-    pub fn look(&mut self, now: Instant, airtime: &[u64]) -> bool {
+    pub fn poll(&mut self, now: Instant, airtime: &[u64]) -> bool {
         let (Some(demand), Some(on_demand)) = (&mut self.demand, self.config.on_demand) else { return false };
-        if demand.next_look() > now {
+        if demand.next_poll() > now {
             demand.start(now, airtime);
             return false;
         }
-        let asks = demand.look(now, airtime, self.up);
+        let asks = demand.poll(now, airtime, self.up);
         let pending = self.calls.len() - self.up;
         match asks {
             Asks::Call if self.calls.len() < on_demand.channels && pending < on_demand.at_once => {
@@ -301,8 +301,8 @@ impl Circuit {
         &self.changes
     }
 
-    fn next_look(&self) -> Instant {
-        self.demand.as_ref().map_or(Instant::FAR, Demand::next_look)
+    fn next_poll(&self) -> Instant {
+        self.demand.as_ref().map_or(Instant::FAR, Demand::next_poll)
     }
 
     /// The call whose stage ends first; none ends at [`Instant::FAR`].
@@ -360,9 +360,9 @@ impl Circuit {
         self.counters.calls_most = self.counters.calls_most.max(self.up as u64);
         self.last_activity = self.last_activity.max(now);
         if self.up == 1 {
-            let cut =
+            let drop_calls =
                 |switch: GivesUp| noises.iter().filter_map(|n| n.first_excess(now, switch.above, switch.after)).min();
-            self.cut_at = self.config.gives_up.and_then(cut).unwrap_or(Instant::FAR);
+            self.drop_at = self.config.gives_up.and_then(drop_calls).unwrap_or(Instant::FAR);
             self.note(now, CircuitChange::Up);
         } else {
             self.note_calls(now);

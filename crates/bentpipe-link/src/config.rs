@@ -224,7 +224,7 @@ struct TrunkText {
 
 /// Puts `over` on top of `base`, key by key. A key of a set of alternatives replaces the others, for the direction it
 /// names or, at the top level, for both.
-pub fn lay_over(base: &mut Table, over: Table) {
+pub fn merge(base: &mut Table, over: Table) {
     let over = expand_shorthands(over);
     *base = expand_shorthands(std::mem::take(base));
     for (key, value) in &over {
@@ -235,7 +235,7 @@ pub fn lay_over(base: &mut Table, over: Table) {
                     let one = Table::from_iter([(key.clone(), value.clone())]);
                     drop_alternatives(direction, &one);
                     if direction.contains_key(key) {
-                        merge(direction, one);
+                        merge_tables(direction, one);
                     }
                 }
             }
@@ -253,7 +253,7 @@ pub fn lay_over(base: &mut Table, over: Table) {
             drop_alternatives(mine, theirs);
         }
     }
-    merge(base, over);
+    merge_tables(base, over);
 }
 
 /// When `direction` sets one alternative and the top level another, moves the top level's into both directions.
@@ -303,10 +303,11 @@ fn drop_alternatives(base: &mut Table, over: &Table) {
     }
 }
 
-fn merge(base: &mut Table, over: Table) {
+/// Puts `over` on top of `base`: tables key by key, everything else as a whole.
+pub fn merge_tables(base: &mut Table, over: Table) {
     for (key, value) in over {
         match (base.get_mut(&key), value) {
-            (Some(Value::Table(mine)), Value::Table(theirs)) => merge(mine, theirs),
+            (Some(Value::Table(mine)), Value::Table(theirs)) => merge_tables(mine, theirs),
             (_, value) => {
                 base.insert(key, value);
             }
@@ -569,8 +570,8 @@ fn check_starts(starts: impl Iterator<Item = Duration>, repeat: Option<Duration>
 
 impl FramingText {
     fn resolve(self) -> Result<Framing, KeyProblem> {
-        let one_of = |key: &str, value: Option<u64>, allowed: &[u64], usual: u64| match value {
-            None => Ok(usual),
+        let one_of = |key: &str, value: Option<u64>, allowed: &[u64], default: u64| match value {
+            None => Ok(default),
             Some(value) if allowed.contains(&value) => Ok(value),
             Some(value) => {
                 let allowed: Vec<String> = allowed.iter().map(u64::to_string).collect();

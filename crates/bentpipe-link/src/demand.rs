@@ -11,7 +11,7 @@ use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// Most looks that one average may be made of.
-pub const LOOKS_MAX: u64 = 4096;
+pub const POLLS_MAX: u64 = 4096;
 
 /// When a circuit of several calls makes another, and when it drops one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,47 +67,47 @@ pub(crate) enum Asks {
 pub(crate) struct Demand {
     config: OnDemand,
     /// [`Instant::FAR`]: nothing is sent, and nothing could be released.
-    next_look: Instant,
+    next_poll: Instant,
     /// Airtime of each direction at each look, the oldest one `history` ago; the first is from the start.
-    looks: VecDeque<(Instant, Vec<u64>)>,
+    polls: VecDeque<(Instant, Vec<u64>)>,
     above_since: Option<Instant>,
     below_since: Option<Instant>,
 }
 
 impl Demand {
     pub(crate) fn new(config: OnDemand) -> Demand {
-        Demand { config, next_look: Instant::FAR, looks: VecDeque::new(), above_since: None, below_since: None }
+        Demand { config, next_poll: Instant::FAR, polls: VecDeque::new(), above_since: None, below_since: None }
     }
 
-    pub(crate) fn next_look(&self) -> Instant {
-        self.next_look
+    pub(crate) fn next_poll(&self) -> Instant {
+        self.next_poll
     }
 
     /// Starts to look, unless it does already; `airtime`: of each direction, nanoseconds of all its channels so far.
     pub(crate) fn start(&mut self, now: Instant, airtime: &[u64]) {
-        if self.next_look == Instant::FAR {
-            self.looks = VecDeque::from([(now, airtime.to_vec())]);
+        if self.next_poll == Instant::FAR {
+            self.polls = VecDeque::from([(now, airtime.to_vec())]);
             (self.above_since, self.below_since) = (None, None);
-            self.next_look = now + self.config.interval;
+            self.next_poll = now + self.config.interval;
         }
     }
 
     pub(crate) fn stop(&mut self) {
-        self.next_look = Instant::FAR;
+        self.next_poll = Instant::FAR;
     }
 
     /// The change that the load calls for at `now`, with `up` channels up.
-    pub(crate) fn look(&mut self, now: Instant, airtime: &[u64], up: usize) -> Asks {
+    pub(crate) fn poll(&mut self, now: Instant, airtime: &[u64], up: usize) -> Asks {
         let OnDemand { target, history, interval, call_after, release_after, .. } = self.config;
-        while self.looks.get(1).is_some_and(|(at, _)| *at + history <= now) {
-            self.looks.pop_front();
+        while self.polls.get(1).is_some_and(|(at, _)| *at + history <= now) {
+            self.polls.pop_front();
         }
-        let busy = self.looks.front().map_or(0.0, |(since, before)| {
+        let busy = self.polls.front().map_or(0.0, |(since, before)| {
             let most = airtime.iter().zip(before).map(|(after, before)| after.saturating_sub(*before)).max();
             most.unwrap_or(0) as f64 / now.since(*since).ns.max(1) as f64
         });
-        self.looks.push_back((now, airtime.to_vec()));
-        self.next_look = now + interval;
+        self.polls.push_back((now, airtime.to_vec()));
+        self.next_poll = now + interval;
         let lasting = |is: bool, since: &mut Option<Instant>, long: Duration| {
             *since = is.then(|| since.unwrap_or(now));
             since.is_some_and(|since| now.since(since) >= long)
@@ -155,50 +155,54 @@ mod tests {
     }
 
     /// Looks each second with so many busy channels; what was asked for, by second.
-    fn asked(demand: &mut Demand, busy: &[f64], up: usize) -> Vec<(u64, Asks)> {
+    fn requested(demand: &mut Demand, busy: &[f64], up: usize) -> Vec<(u64, Asks)> {
         let mut airtime = 0;
         demand.start(Instant::ZERO, &[0, 0]);
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         for (i, busy) in busy.iter().enumerate() {
             airtime += (busy * SECOND as f64) as u64;
             let at = Instant { ns: (i as u64 + 1) * SECOND };
-            match demand.look(at, &[airtime, 0], up) {
+            match demand.poll(at, &[airtime, 0], up) {
                 Asks::Nothing => {}
-                asks => asked.push((i as u64 + 1, asks)),
+                asks => requested.push((i as u64 + 1, asks)),
             }
         }
-        asked
+        requested
     }
 
     #[test]
     fn a_call_is_asked_for_while_the_load_stays_above_the_target() {
-        assert_eq!(asked(&mut demand(0, 9, 1), &[0.7, 0.8], 1), [(2, Asks::Call)]);
-        assert_eq!(asked(&mut demand(2, 9, 1), &[0.8, 0.8, 0.8], 1), [(3, Asks::Call)]);
-        assert_eq!(asked(&mut demand(2, 9, 1), &[0.8, 0.8, 0.6, 0.8, 0.8], 1), [], "not for long enough");
-        assert_eq!(asked(&mut demand(0, 9, 1), &[2.7, 2.9], 4), [(2, Asks::Call)], "2.8 of four channels");
+        assert_eq!(requested(&mut demand(0, 9, 1), &[0.7, 0.8], 1), [(2, Asks::Call)]);
+        assert_eq!(requested(&mut demand(2, 9, 1), &[0.8, 0.8, 0.8], 1), [(3, Asks::Call)]);
+        assert_eq!(requested(&mut demand(2, 9, 1), &[0.8, 0.8, 0.6, 0.8, 0.8], 1), [], "not for long enough");
+        assert_eq!(requested(&mut demand(0, 9, 1), &[2.7, 2.9], 4), [(2, Asks::Call)], "2.8 of four channels");
     }
 
     #[test]
     fn a_call_is_released_when_the_others_would_do() {
-        assert_eq!(asked(&mut demand(9, 0, 1), &[2.2, 2.0], 4), [(2, Asks::Release)], "2.1 of three channels");
-        assert_eq!(asked(&mut demand(9, 2, 1), &[0.0, 0.0, 0.0], 2), [(3, Asks::Release)]);
-        assert_eq!(asked(&mut demand(9, 0, 1), &[0.0, 0.0], 1), [], "one stays");
+        assert_eq!(requested(&mut demand(9, 0, 1), &[2.2, 2.0], 4), [(2, Asks::Release)], "2.1 of three channels");
+        assert_eq!(requested(&mut demand(9, 2, 1), &[0.0, 0.0, 0.0], 2), [(3, Asks::Release)]);
+        assert_eq!(requested(&mut demand(9, 0, 1), &[0.0, 0.0], 1), [], "one stays");
     }
 
     #[test]
     fn the_load_is_averaged() {
         // Over three seconds 0.66 and less, over one 1.0.
         let busy = [1.0, 0.0, 1.0, 0.0, 1.0];
-        assert_eq!(asked(&mut demand(0, 9, 1), &busy, 1).len(), 3);
-        assert_eq!(asked(&mut demand(0, 9, 3), &busy, 1), [(1, Asks::Call)], "the first second has nothing before it");
+        assert_eq!(requested(&mut demand(0, 9, 1), &busy, 1).len(), 3);
+        assert_eq!(
+            requested(&mut demand(0, 9, 3), &busy, 1),
+            [(1, Asks::Call)],
+            "the first second has nothing before it"
+        );
     }
 
     #[test]
-    fn it_looks_no_more_when_nothing_is_sent() {
+    fn it_polls_no_more_when_nothing_is_sent() {
         let mut demand = demand(0, 0, 2);
-        assert_eq!(asked(&mut demand, &[0.1, 0.0, 0.0], 1), []);
-        assert_eq!(demand.next_look(), Instant::FAR);
+        assert_eq!(requested(&mut demand, &[0.1, 0.0, 0.0], 1), []);
+        assert_eq!(demand.next_poll(), Instant::FAR);
         demand.start(Instant { ns: 9 * SECOND }, &[5, 0]);
-        assert_eq!(demand.next_look(), Instant { ns: 10 * SECOND });
+        assert_eq!(demand.next_poll(), Instant { ns: 10 * SECOND });
     }
 }

@@ -179,7 +179,7 @@ impl<P: Packet> Direction<P> {
     }
 
     /// The circuit was lost: what is being sent is lost, what comes now waits.
-    pub fn cut(&mut self) {
+    pub fn drop_calls(&mut self) {
         let lost = self.transmitter.abandon();
         self.counters.abandoned_packets += lost as u64;
         self.transmitter.set_open(0, Instant::ZERO);

@@ -119,20 +119,20 @@ impl<P: Packet> Link<P> {
         let Some((at, event)) = circuit.wake(now, sending, &noises) else { return };
         match event {
             CircuitEvent::Up => {
-                self.look_at_load(at);
+                self.poll_load(at);
                 self.open_channels(at);
             }
             CircuitEvent::HungUp => self.open_channels(at),
             CircuitEvent::Lost => {
-                self.directions.iter_mut().for_each(Direction::cut);
+                self.directions.iter_mut().for_each(Direction::drop_calls);
                 if self.directions.iter().any(Direction::is_waiting)
                     && let Some(circuit) = self.circuit.as_mut()
                 {
                     circuit.want(at);
                 }
             }
-            CircuitEvent::Look => {
-                if self.look_at_load(at) {
+            CircuitEvent::LoadCheck => {
+                if self.poll_load(at) {
                     self.open_channels(at);
                 }
             }
@@ -147,9 +147,9 @@ impl<P: Packet> Link<P> {
     }
 
     /// Lets the circuit see what its calls carry; returns whether it dropped one.
-    fn look_at_load(&mut self, now: Instant) -> bool {
+    fn poll_load(&mut self, now: Instant) -> bool {
         let airtime: Vec<u64> = self.directions.iter().map(|direction| direction.airtime(now)).collect();
-        self.circuit.as_mut().is_some_and(|circuit| circuit.look(now, &airtime))
+        self.circuit.as_mut().is_some_and(|circuit| circuit.poll(now, &airtime))
     }
 
     fn wake_with_circuit(&mut self, now: Instant) {
@@ -200,7 +200,7 @@ impl<P: Packet> Node<P> for Link<P> {
         if let Some(circuit) = self.circuit.as_mut() {
             circuit.want(now);
             if circuit.is_unwatched() {
-                self.look_at_load(now);
+                self.poll_load(now);
             }
             self.wake(now);
         }

@@ -108,9 +108,9 @@ mod tests {
             if let Ok(schedule) = rate_schedule(&text, Duration::from_millis(bin)) {
                 let length = times[times.len() - 1];
                 let bits: f64 = (0..length).map(|ms| at(&schedule, ms) as f64 / 1000.0).sum();
-                let asked = times.len() as f64 * 12_000.0;
+                let offered = times.len() as f64 * 12_000.0;
                 // Each bin's rate is rounded down to a bit a second.
-                prop_assert!((bits - asked).abs() <= 1.0 + length as f64 / 1000.0, "{bits} {asked}");
+                prop_assert!((bits - offered).abs() <= 1.0 + length as f64 / 1000.0, "{bits} {offered}");
             }
         }
 

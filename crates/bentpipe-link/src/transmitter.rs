@@ -252,14 +252,14 @@ impl<P: Packet> Transmitter<P> {
 
     /// Breaks off everything being sent (a lost circuit); returns how many packets that cost.
     pub fn abandon(&mut self) -> usize {
-        let cut = self.busy_channels();
+        let cancelled = self.busy_channels();
         for channel in &mut self.channels {
             channel.sending = None;
             channel.spare = 0;
         }
         (self.busy, self.leaving) = (0, 0);
         self.first_end = Instant::FAR;
-        cut
+        cancelled
     }
 
     /// The rate of a single channel, if it is always the same.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 /// Client and server of a request.
-pub type Ends = (SocketAddr, SocketAddr);
+pub type Endpoints = (SocketAddr, SocketAddr);
 
 /// Bypassed connections that are remembered; the oldest is forgotten first (Linux: nf_conntrack_max of a small machine).
 const BYPASSED_MAX: usize = 65_536;
@@ -19,7 +19,7 @@ const BYPASSED_MAX: usize = 65_536;
 #[derive(Debug)]
 pub struct HeldRequests<T> {
     entries: BTreeMap<RequestId, Entry<T>>,
-    by_ends: BTreeMap<Ends, RequestId>,
+    by_ends: BTreeMap<Endpoints, RequestId>,
     expiries: BTreeSet<(Instant, RequestId)>,
     /// Requests that [`HeldRequests::next_request`] has not given yet.
     unseen: VecDeque<RequestId>,
@@ -75,7 +75,7 @@ impl<T> HeldRequests<T> {
 
     /// Holds a SYN until `until`. A repeated one replaces the first, as it has the newer timestamp or belongs to a newer
     /// attempt, but not its time limit.
-    pub fn hold(&mut self, ends: Ends, traffic_class: u8, syn: T, until: Instant) -> Hold<T> {
+    pub fn hold(&mut self, ends: Endpoints, traffic_class: u8, syn: T, until: Instant) -> Hold<T> {
         let known = self.by_ends.get(&ends).and_then(|id| self.entries.get_mut(id));
         if let Some(entry) = known {
             entry.request.traffic_class = traffic_class;
@@ -139,13 +139,13 @@ impl<T> HeldRequests<T> {
 
     /// True if the connection between these ends bypasses the gateway.
     #[must_use]
-    pub fn is_bypassed(&self, ends: Ends) -> bool {
+    pub fn is_bypassed(&self, ends: Endpoints) -> bool {
         self.entry(ends).is_some_and(|entry| matches!(entry.state, State::Bypassed))
     }
 
     /// The socket that stands for an answered request between these ends.
     #[must_use]
-    pub fn answered_as(&self, ends: Ends) -> Option<SocketId> {
+    pub fn answered_as(&self, ends: Endpoints) -> Option<SocketId> {
         match self.entry(ends)?.state {
             State::Answered(socket) => Some(socket),
             State::Waiting(_) | State::Bypassed => None,
@@ -153,14 +153,14 @@ impl<T> HeldRequests<T> {
     }
 
     /// Forgets an answered request, whose handshake is over, or its socket closed.
-    pub fn forget_answered(&mut self, ends: Ends) -> Option<Request> {
+    pub fn forget_answered(&mut self, ends: Endpoints) -> Option<Request> {
         self.answered_as(ends)?;
         let id = *self.by_ends.get(&ends)?;
         self.remove(id).map(|entry| entry.request)
     }
 
     /// Ends of answered requests.
-    pub fn handshakes(&self) -> impl Iterator<Item = Ends> {
+    pub fn handshakes(&self) -> impl Iterator<Item = Endpoints> {
         let is_answered = |entry: &&Entry<T>| matches!(entry.state, State::Answered(_));
         self.entries.values().filter(is_answered).map(|entry| (entry.request.client, entry.request.server))
     }
@@ -182,7 +182,7 @@ impl<T> HeldRequests<T> {
         self.expiries.first().map(|(at, _)| *at)
     }
 
-    fn entry(&self, ends: Ends) -> Option<&Entry<T>> {
+    fn entry(&self, ends: Endpoints) -> Option<&Entry<T>> {
         self.entries.get(self.by_ends.get(&ends)?)
     }
 
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::time::Duration;
 
-    fn ends(client: u16) -> Ends {
+    fn ends(client: u16) -> Endpoints {
         (([10, 0, 0, 1], client).into(), ([10, 1, 0, 1], 80).into())
     }
 

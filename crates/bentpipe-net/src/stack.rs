@@ -255,9 +255,9 @@ impl TcpConfig {
 
     /// The settings that are set, as (key, value) texts in a fixed order.
     #[must_use]
-    pub fn asked(&self) -> Vec<(&'static str, String)> {
-        let mut asked = Vec::new();
-        let mut add = |key, value: Option<String>| asked.extend(value.map(|value| (key, value)));
+    pub fn configured(&self) -> Vec<(&'static str, String)> {
+        let mut configured = Vec::new();
+        let mut add = |key, value: Option<String>| configured.extend(value.map(|value| (key, value)));
         add("preset", self.preset.clone());
         add("receive_window", self.receive_window.map(|v| v.to_string()));
         add("send_buffer", self.send_buffer.map(|v| v.to_string()));
@@ -295,7 +295,7 @@ impl TcpConfig {
         add("keep_alive", self.keep_alive.map(|v| v.to_string()));
         add("keep_alive_interval", self.keep_alive_interval.map(|v| v.to_string()));
         add("keep_alive_probes", self.keep_alive_probes.map(|v| v.to_string()));
-        asked
+        configured
     }
 }
 

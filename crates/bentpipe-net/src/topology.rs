@@ -109,7 +109,7 @@ const HOSTS_MAX: u32 = 254;
 pub enum PlanError {
     /// A link with fewer than two ends, or the same site twice.
     #[error("link {0}: needs a hub and at least one terminal, all different sites")]
-    Ends(String),
+    Endpoints(String),
     /// A bridge on a link that carries IP packets.
     #[error(
         "site {site}: bridges frames, but link {link} carries IP packets; allowed on its links: carries = \"ethernet\""
@@ -136,7 +136,7 @@ impl Plan {
         for link in links {
             let distinct = (0..link.sites.len()).all(|i| !link.sites[..i].contains(&link.sites[i]));
             if link.sites.len() < 2 || !distinct {
-                return Err(PlanError::Ends(link.name.clone()));
+                return Err(PlanError::Endpoints(link.name.clone()));
             }
             let ports: Vec<(usize, usize)> = link.sites.iter().map(|site| plan.add_interface(site, link)).collect();
             if ports.len() > 2 {
@@ -151,8 +151,8 @@ impl Plan {
             plan.links.iter().filter(|link| link.ports.len() > 2).map(|link| link.ports[0].0).collect();
         for (number, site) in plan.sites.iter_mut().enumerate() {
             let forwards = site.interfaces.len() > 1 || stars.contains(&number);
-            let usual = if forwards { Role::Router } else { Role::Host };
-            site.role = roles.get(&site.name).copied().unwrap_or(usual);
+            let default = if forwards { Role::Router } else { Role::Host };
+            site.role = roles.get(&site.name).copied().unwrap_or(default);
         }
         if let Some(unknown) = roles.keys().find(|name| plan.site(name).is_none()) {
             return Err(PlanError::UnknownSite(unknown.clone()));
@@ -381,8 +381,8 @@ mod tests {
 
     #[test]
     fn impossible_networks_are_refused() {
-        assert!(matches!(Plan::new(&[link("x", &["a"], false)], &BTreeMap::new()), Err(PlanError::Ends(_))));
-        assert!(matches!(Plan::new(&[link("x", &["a", "a"], false)], &BTreeMap::new()), Err(PlanError::Ends(_))));
+        assert!(matches!(Plan::new(&[link("x", &["a"], false)], &BTreeMap::new()), Err(PlanError::Endpoints(_))));
+        assert!(matches!(Plan::new(&[link("x", &["a", "a"], false)], &BTreeMap::new()), Err(PlanError::Endpoints(_))));
         let roles = BTreeMap::from([("ghost".to_owned(), Role::Router)]);
         assert!(matches!(Plan::new(&[link("x", &["a", "b"], false)], &roles), Err(PlanError::UnknownSite(_))));
     }

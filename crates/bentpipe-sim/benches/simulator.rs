@@ -14,7 +14,7 @@ use bentpipe_link::catalogue::LinkFile;
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::LinkSpec;
-use bentpipe_sim::network::{Halt, Network, Setup};
+use bentpipe_sim::network::{Network, Setup, Stop};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -129,10 +129,10 @@ fn main() {
         let speed = Spread::of(&own[number], |run| run.packets / run.cpu_seconds / 1e6);
         let virtual_speed = Spread::of(&own[number], |run| run.virtual_seconds / run.cpu_seconds);
         let memory = Spread::of(&own[number], |run| run.peak_megabytes);
-        let beside = Spread::of(&ns3[number], |run| run.packets / run.cpu_seconds / 1e6);
+        let bypass = Spread::of(&ns3[number], |run| run.packets / run.cpu_seconds / 1e6);
         let (theirs, times) = match ns3[number].is_empty() {
             true => ("-".to_owned(), "-".to_owned()),
-            false => (format!("{:.4}", beside.median), format!("{:.0}", speed.median / beside.median)),
+            false => (format!("{:.4}", bypass.median), format!("{:.0}", speed.median / bypass.median)),
         };
         println!(
             "{:<34}{:>28}{:>14.1}{:>12.1}{:>12}{:>14}",
@@ -212,8 +212,8 @@ impl Case {
         }
         let mut done = 0;
         while done < clients.len() {
-            let halt = network.run_until(Instant::ZERO + Duration::from_secs(1_000_000));
-            assert_eq!(halt, Halt::ProgramDone, "at {:?}", network.now());
+            let stop = network.run_until(Instant::ZERO + Duration::from_secs(1_000_000));
+            assert_eq!(stop, Stop::ProgramDone, "at {:?}", network.now());
             done = clients.iter().filter(|id| network.program(**id).is_some_and(|program| program.is_done())).count();
         }
         let cpu_seconds = cpu_seconds() - before;

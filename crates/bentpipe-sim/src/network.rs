@@ -68,7 +68,7 @@ pub struct ProgramId {
 
 /// Why [`Network::run_until`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Halt {
+pub enum Stop {
     /// The time has come.
     Reached,
     /// A program became done.
@@ -127,7 +127,7 @@ pub struct Network<P, G = Infallible> {
     observers: Vec<Box<dyn Observer>>,
     /// Boxes that one site has too many of: who receives more packets than it sends feeds who sends more.
     #[allow(clippy::vec_box)] // the boxes are what is kept
-    boxes: Vec<Box<Datagram>>,
+    free_list: Vec<Box<Datagram>>,
 }
 
 impl<P: Program, G: GatewayProgram> Network<P, G> {
@@ -148,10 +148,10 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
                 attached[*site].push((number, Port(port)));
             }
         }
-        let usual = TcpConfig::from_table(toml::Table::new()).unwrap_or_default();
+        let default = TcpConfig::from_table(toml::Table::new()).unwrap_or_default();
         let mut hosts = Vec::new();
         for (site, attached) in plan.sites.iter().zip(&attached) {
-            let config = setup.tcp.get(&site.name).unwrap_or(&usual);
+            let config = setup.tcp.get(&site.name).unwrap_or(&default);
             let settings = Settings::new(config).map_err(|message| NetworkError::Tcp {
                 site: site.name.clone(),
                 key: "congestion_control",
@@ -174,7 +174,7 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             now: Instant::ZERO,
             done: false,
             observers: Vec::new(),
-            boxes: Vec::new(),
+            free_list: Vec::new(),
         })
     }
 
@@ -229,16 +229,16 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
     }
 
     /// Runs every event up to and including `until`; returns early when a program becomes done.
-    pub fn run_until(&mut self, until: Instant) -> Halt {
+    pub fn run_until(&mut self, until: Instant) -> Stop {
         if self.take_done() {
-            return Halt::ProgramDone;
+            return Stop::ProgramDone;
         }
         loop {
             let (node, at) = self.first();
             if at > until {
                 self.now = self.now.max(until);
                 self.wake_links();
-                return if at == Instant::FAR { Halt::Idle } else { Halt::Reached };
+                return if at == Instant::FAR { Stop::Idle } else { Stop::Reached };
             }
             self.now = self.now.max(at);
             if node < self.links.len() {
@@ -250,7 +250,7 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             }
             if self.take_done() {
                 self.wake_links();
-                return Halt::ProgramDone;
+                return Stop::ProgramDone;
             }
         }
     }
@@ -314,7 +314,7 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
         if last != usize::MAX && last != running {
             self.due[last] = self.links[last].next_wake();
         }
-        self.hosts[site].share_boxes(&mut self.boxes);
+        self.hosts[site].share_free_lists(&mut self.free_list);
         self.done |= self.hosts[site].take_done();
         self.due[self.links.len() + site] = self.hosts[site].next_wake();
     }

@@ -12,7 +12,7 @@ use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::socket::{Connection, Received, SocketError, SocketId};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::LinkSpec;
-use bentpipe_sim::network::{Halt, Network, NotAtLink, Observer, Setup};
+use bentpipe_sim::network::{Network, NotAtLink, Observer, Setup, Stop};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -213,7 +213,7 @@ fn run(policy: Policy, served: bool) -> Ran {
     network.start(client, ping.client(addresses[0].ip(), 1));
     let transfer = network.start(client, spec.client(addresses[0].ip(), 1));
     let end = Instant::ZERO + Duration::from_secs(60);
-    while network.run_until(end) == Halt::ProgramDone {}
+    while network.run_until(end) == Stop::ProgramDone {}
     let client = network.program(transfer).unwrap().report(end);
     network.stop(splitter);
     let classes = classes.lock().unwrap().clone();
@@ -229,8 +229,8 @@ fn requests_are_answered_in_the_servers_name_and_the_server_sees_the_client() {
     // The SYN waits for the server: a round trip of the link and one of the LAN, and the data's half of both.
     assert!(client.value(quantity::FIRST_BYTE).unwrap() > 1.0, "{:?}", client.value(quantity::FIRST_BYTE));
     assert_eq!(log.requests.len(), 1);
-    let (asking, asked, class) = log.requests[0];
-    assert_eq!((asking.ip(), asked, class), (client_at.ip(), server, 0));
+    let (asking, requested, class) = log.requests[0];
+    assert_eq!((asking.ip(), requested, class), (client_at.ip(), server, 0));
     assert_eq!(log.ends, [(server, asking)]);
     assert!(log.changed > 0 && log.unacknowledged_max > 0);
     assert!(!classes.is_empty() && classes.iter().all(|class| class & 0xfc == 0xb8), "{classes:?}");
@@ -247,19 +247,19 @@ fn connections_in_the_sites_own_name_and_by_name() {
 
 #[test]
 fn a_refusal_reaches_the_client_as_what_it_is() {
-    let told = |policy, served| match run(policy, served).client.status {
+    let status = |policy, served| match run(policy, served).client.status {
         Status::Failed(why) => why,
         other => panic!("{other:?}"),
     };
-    assert!(told(Policy::Refuse(Refusal::Refused), true).contains("refused"));
-    assert!(told(Policy::Relay { keep: true }, false).contains("refused"), "the server's own");
+    assert!(status(Policy::Refuse(Refusal::Refused), true).contains("refused"));
+    assert!(status(Policy::Relay { keep: true }, false).contains("refused"), "the server's own");
     // Linux takes an ICMP error during the handshake for an answer only when nothing else comes.
-    let unreachable = told(Policy::Refuse(Refusal::Unreachable), true);
+    let unreachable = status(Policy::Refuse(Refusal::Unreachable), true);
     assert!(unreachable.contains("unreachable") || unreachable.contains("timed out"), "{unreachable}");
 }
 
 #[test]
-fn an_ignored_request_is_caught_again_when_it_is_repeated() {
+fn an_ignored_request_is_intercepted_again_when_it_is_repeated() {
     let Ran { client, log, .. } = run(Policy::IgnoreOnce, true);
     assert_eq!(client.status, Status::Done);
     assert_eq!(log.lock().unwrap().requests.len(), 2);

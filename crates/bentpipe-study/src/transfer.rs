@@ -7,7 +7,7 @@ use bentpipe_link::config::LinkConfig;
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::LinkSpec;
-use bentpipe_sim::network::{Halt, Network, NetworkError, Setup};
+use bentpipe_sim::network::{Network, NetworkError, Setup, Stop};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
@@ -64,7 +64,7 @@ pub fn run(network: &mut Hosts, longest: Duration, is_running: impl Fn(&Hosts) -
     let end = Instant::ZERO + longest;
     while is_running(network) {
         let until = (network.now() + SLICE).min(end);
-        if network.run_until(until) == Halt::Idle || network.now() >= end {
+        if network.run_until(until) == Stop::Idle || network.now() >= end {
             return;
         }
     }

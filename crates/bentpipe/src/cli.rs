@@ -165,8 +165,8 @@ pub struct PredictArguments {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub loss: Option<f64>,
     /// Which way the data goes
-    #[arg(long, value_enum, default_value_t = Way::Download)]
-    pub direction: Way,
+    #[arg(long, value_enum, default_value_t = TransferDirection::Download)]
+    pub direction: TransferDirection,
     /// Connections that share the transfer
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub connections: u32,
@@ -202,7 +202,7 @@ pub struct TuneArguments {
     pub bytes: Vec<DataSize>,
     /// Tune for data that goes this way; by default for both
     #[arg(long, value_enum)]
-    pub direction: Option<Way>,
+    pub direction: Option<TransferDirection>,
     /// Connections that share a transfer
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub connections: u32,
@@ -216,7 +216,7 @@ pub struct TuneArguments {
 
 /// Which way data goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
+pub enum TransferDirection {
     /// From the hub to the terminal
     Download,
     /// From the terminal to the hub

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             if error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
                 return ExitCode::SUCCESS;
             }
-            terminal::say(format_args!("bentpipe: {error:#}"));
+            terminal::print_line(format_args!("bentpipe: {error:#}"));
             let bad_input = error.downcast_ref::<command::BadInput>().is_some();
             ExitCode::from(if bad_input { EXIT_BAD_INPUT } else { EXIT_FAILED })
         }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 /// Columns of standard output; 100 when it is no terminal.
 pub fn width() -> usize {
-    const USUAL: usize = 100;
+    const DEFAULT: usize = 100;
     match rustix::termios::tcgetwinsize(std::io::stdout()) {
         Ok(size) if size.ws_col >= 40 => usize::from(size.ws_col),
-        _ => USUAL,
+        _ => DEFAULT,
     }
 }
 
@@ -23,7 +23,7 @@ pub fn colour() -> bool {
 
 /// A line for people, on standard error. Whether anyone still reads it makes no difference to the work: `eprintln!` would
 /// end it when a pipe or a terminal is gone.
-pub fn say(line: impl Display) {
+pub fn print_line(line: impl Display) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
@@ -80,7 +80,7 @@ impl RunsDisplay {
             }
             None if self.last_line.elapsed() >= LINE_EVERY => {
                 self.last_line = Instant::now();
-                say(words(progress));
+                print_line(words(progress));
             }
             None => {}
         }

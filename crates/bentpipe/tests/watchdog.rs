@@ -69,7 +69,7 @@ impl Drop for Standstill {
 }
 
 /// The next word, if it comes in time.
-fn told(manager: &UnixDatagram, within: Duration) -> Option<String> {
+fn message(manager: &UnixDatagram, within: Duration) -> Option<String> {
     manager.set_read_timeout(Some(within)).unwrap();
     let mut state = [0; 256];
     let length = manager.recv(&mut state).ok()?;
@@ -77,9 +77,9 @@ fn told(manager: &UnixDatagram, within: Duration) -> Option<String> {
 }
 
 /// The next that is no sign of life.
-fn told_else(manager: &UnixDatagram) -> String {
+fn other_message(manager: &UnixDatagram) -> String {
     loop {
-        let state = told(manager, WAIT).expect("a word in time");
+        let state = message(manager, WAIT).expect("a word in time");
         if !state.starts_with("WATCHDOG=1\n") {
             return state;
         }
@@ -128,31 +128,31 @@ fn a_gateway_whose_work_stands_still_gives_no_signs_of_life() {
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     let (mut daemon, manager) = start(&folder);
-    assert_eq!(told(&manager, WAIT).as_deref(), Some("READY=1"));
+    assert_eq!(message(&manager, WAIT).as_deref(), Some("READY=1"));
     let alive = "WATCHDOG=1\nSTATUS=not connected to the other gateway; 0 connections relayed now";
     for _ in 0..5 {
-        assert_eq!(told(&manager, WAIT).as_deref(), Some(alive));
+        assert_eq!(message(&manager, WAIT).as_deref(), Some(alive));
     }
     daemon.signal(libc::SIGHUP);
-    let reloading = told_else(&manager);
+    let reloading = other_message(&manager);
     let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect(&reloading);
     assert!(since.parse::<u64>().unwrap() > 0);
-    assert_eq!(told_else(&manager), "READY=1");
+    assert_eq!(other_message(&manager), "READY=1");
     match Standstill::of(daemon.worker()) {
         Err(error) => eprintln!("skipped: this machine lets nobody stop a thread: {error}"),
         Ok(standstill) => {
             // What was on its way, then nothing, though the process lives and its other threads run.
             let deadline = Instant::now() + WAIT;
-            while told(&manager, 10 * EVERY).is_some() {
+            while message(&manager, 10 * EVERY).is_some() {
                 assert!(Instant::now() < deadline, "signs of life from a gateway that does nothing");
             }
             assert!(daemon.0.try_wait().unwrap().is_none());
             drop(standstill);
-            assert_eq!(told(&manager, WAIT).as_deref(), Some(alive), "it works again");
+            assert_eq!(message(&manager, WAIT).as_deref(), Some(alive), "it works again");
         }
     }
     daemon.signal(libc::SIGTERM);
-    assert_eq!(told_else(&manager), "STOPPING=1");
+    assert_eq!(other_message(&manager), "STOPPING=1");
     assert!(daemon.0.wait().unwrap().success());
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -172,7 +172,7 @@ fn another_address_is_another_file() {
 
 /// The size alone tells nothing, and a weak ETag promises no bytes.
 #[test]
-fn what_no_validator_confirms_is_fetched_anew() {
+fn what_no_validator_confirms_is_fetched_again() {
     let (dated, weak) = ("Last-Modified: Sun, 22 Nov 2026 00:00:00 GMT\r\n", "ETag: W/\"one\"\r\n");
     for (before, now) in [(ETAG, dated), (dated, ETAG), (ETAG, ""), (weak, weak)] {
         let (one, two) = (content(500_000), content(500_000).into_iter().rev().collect::<Vec<u8>>());

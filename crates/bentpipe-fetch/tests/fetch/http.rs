@@ -165,7 +165,7 @@ fn a_server_that_never_gives_more_is_given_up_and_what_came_is_kept() {
 }
 
 #[test]
-fn a_changed_file_is_fetched_anew() {
+fn a_changed_file_is_fetched_again() {
     let (old, new) = (content(800_000), content(700_000).into_iter().rev().collect::<Vec<u8>>());
     let served = new.clone();
     let url = http(move |number, request, stream| match number {

@@ -39,7 +39,7 @@ fn a_refused_put_says_why() {
 }
 
 #[test]
-fn a_file_that_changes_on_the_way_is_told_of() {
+fn a_file_that_changes_during_the_transfer_is_reported() {
     let place = Place::new();
     let file = place.0.join("name");
     std::fs::write(&file, content(300_000)).unwrap();

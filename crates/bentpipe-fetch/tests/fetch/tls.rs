@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 #[test]
-fn a_private_certificate_is_trusted_when_told_so() {
+fn a_private_certificate_is_trusted_when_configured() {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

@@ -1,7 +1,7 @@
 //! HTTP CONNECT (RFC 9110 §9.3.6).
 
 use super::{FrontEndSettings, Kind, Negotiation, Progress, server as named};
-use crate::notice::{Outcome, Server};
+use crate::log_event::{Outcome, Server};
 use std::net::SocketAddr;
 
 /// Most bytes of a request, headers included. RFC 9110 §2.3 recommends 8000 octets for a request line alone; a CONNECT needs

@@ -1,7 +1,7 @@
 //! Explicit proxies: clients connect to a listener of the gateway and state whom they want.
 
 use super::{Admission, FrontEnd};
-use crate::notice::{Outcome, Server};
+use crate::log_event::{Outcome, Server};
 use crate::relay::frame::is_name;
 use bentpipe_net::interception::GatewaySockets;
 use bentpipe_net::socket::SocketId;

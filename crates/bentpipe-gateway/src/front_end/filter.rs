@@ -1,6 +1,6 @@
 //! Filters: code that sees and changes the bytes of a relayed connection, at either end of the link.
 
-use crate::notice::Server;
+use crate::log_event::Server;
 use bentpipe_net::time::Instant;
 use std::net::SocketAddr;
 

@@ -1,7 +1,7 @@
 //! SOCKS5 (RFC 1928), without authentication, for TCP connections.
 
 use super::{FrontEndSettings, Kind, Negotiation, Progress, server as named};
-use crate::notice::{Outcome, Server};
+use crate::log_event::{Outcome, Server};
 use std::net::{IpAddr, SocketAddr};
 
 /// `socks = "ADDRESS:PORT"`.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn socks_clients_that_want_something_else_are_told() {
+    fn socks_clients_that_want_something_else_get_an_error() {
         for (bytes, reply) in [
             (&b"\x04\x01\x00\x50\x0a\0\0\x01"[..], &[][..]),
             (b"\x05\x01\x02", &[5, 0xff]),

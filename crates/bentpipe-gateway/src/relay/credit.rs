@@ -78,7 +78,7 @@ pub(crate) struct Grant {
     /// Nothing that costs will come any more.
     ended: bool,
     active: Instant,
-    asked: bool,
+    requested: bool,
 }
 
 impl Default for Grant {
@@ -91,7 +91,7 @@ impl Default for Grant {
             reserved: 0,
             ended: false,
             active: Instant::ZERO,
-            asked: false,
+            requested: false,
         }
     }
 }
@@ -175,7 +175,7 @@ impl Grant {
                 return None;
             }
         }
-        self.asked = false;
+        self.requested = false;
         self.give(may, budget)
     }
 
@@ -202,7 +202,7 @@ impl Grant {
     /// True if the other side is to be asked for what it does not use; said once for each credit.
     pub(crate) fn asks_back(&mut self, now: Instant, unread: Unread) -> bool {
         let unused = (self.granted.saturating_sub(self.consumed)).saturating_sub(BASE + unread.all).min(self.reserved);
-        unused >= UNIT && now.since(self.active) >= IDLE && !std::mem::replace(&mut self.asked, true)
+        unused >= UNIT && now.since(self.active) >= IDLE && !std::mem::replace(&mut self.requested, true)
     }
 }
 

@@ -9,13 +9,13 @@ use bentpipe_net::socket::{Received, SocketError, SocketId};
 pub(crate) struct Direct {
     /// The server's end.
     pub(crate) server: SocketId,
-    up: Way,
-    down: Way,
+    up: Half,
+    down: Half,
 }
 
 /// One way.
 #[derive(Debug, Default)]
-struct Way {
+struct Half {
     /// Taken, and not yet given: nothing is taken before it has gone, so at most [`DATA_MAX`] bytes wait.
     waiting: Waiting,
     urgent: Option<u8>,
@@ -26,14 +26,14 @@ struct Way {
 impl Direct {
     /// `first`: what the client said after its request.
     pub(crate) fn new(server: SocketId, first: &[u8]) -> Direct {
-        let mut up = Way::default();
+        let mut up = Half::default();
         up.waiting.push(first);
-        Direct { server, up, down: Way::default() }
+        Direct { server, up, down: Half::default() }
     }
 
     /// Bytes held.
-    pub(crate) fn held(&self) -> usize {
-        self.up.waiting.held() + self.down.waiting.held()
+    pub(crate) fn buffered(&self) -> usize {
+        self.up.waiting.buffered() + self.down.waiting.buffered()
     }
 
     /// Moves what can be moved; `true`: both ways are at their end.
@@ -44,7 +44,7 @@ impl Direct {
     }
 }
 
-impl Way {
+impl Half {
     fn work(&mut self, site: &mut Site<'_>, from: SocketId, to: SocketId) -> Result<(), SocketError> {
         while self.give(site, to)? && !self.finished {
             if self.ended {

@@ -28,7 +28,7 @@ impl FilterState {
     }
 
     /// Bytes held.
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn buffered(&self) -> usize {
         self.filtered.to_link.capacity() + self.filtered.to_host.capacity()
     }
 

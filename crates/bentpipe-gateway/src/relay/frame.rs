@@ -16,7 +16,7 @@
 //! [`Credit`] goes as words on the control stream ([`Satellite::signal`](crate::satellite::Satellite::signal)); the first is
 //! part of the opening and the reply.
 
-use crate::notice::{Outcome, Server};
+use crate::log_event::{Outcome, Server};
 use crate::protocol::VERSION;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

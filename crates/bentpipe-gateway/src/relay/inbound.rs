@@ -19,7 +19,7 @@ pub(crate) const OVERRUN: Malformed = Malformed("more data than there was credit
 
 /// Why this direction stands still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Halt {
+pub(crate) enum Blocked {
     /// Nothing more has arrived.
     Starved,
     /// The socket is full.
@@ -77,8 +77,8 @@ impl Inbound {
     }
 
     /// Bytes held.
-    pub(crate) fn held(&self) -> usize {
-        self.arrived.held() + self.unpacked.held()
+    pub(crate) fn buffered(&self) -> usize {
+        self.arrived.buffered() + self.unpacked.buffered()
     }
 
     /// The first credit, in units: part of the opening or the reply.
@@ -125,7 +125,7 @@ impl Inbound {
     fn read(&mut self, site: &mut Site<'_>, stream: StreamId, most: usize) -> Result<Read, Fault> {
         let read = site.satellite.read(site.now, stream, &mut self.arrived.bytes, most);
         if let Ok(Read::Bytes(count)) = read {
-            site.shared.figures.bytes_received += count as u64;
+            site.shared.metrics.bytes_received += count as u64;
         }
         match read {
             Err(StreamError::Overrun) => Err(OVERRUN.into()),
@@ -190,7 +190,7 @@ impl Inbound {
             if sent == 0 {
                 return Ok(false);
             }
-            site.shared.figures.bytes_given += sent as u64;
+            site.shared.metrics.bytes_given += sent as u64;
             self.unpacked.advance(sent);
         }
         Ok(true)
@@ -202,15 +202,15 @@ impl Inbound {
         site: &mut Site<'_>,
         socket: Option<SocketId>,
         stream: StreamId,
-    ) -> Result<Halt, Fault> {
+    ) -> Result<Blocked, Fault> {
         if self.over {
-            return Ok(Halt::Over);
+            return Ok(Blocked::Over);
         }
         // The shared buffers serve while nothing stays behind.
-        if self.arrived.held() == 0 {
+        if self.arrived.buffered() == 0 {
             self.arrived.bytes = std::mem::take(&mut site.shared.arrived);
         }
-        if self.unpacked.held() == 0 {
+        if self.unpacked.buffered() == 0 {
             self.unpacked.bytes = std::mem::take(&mut site.shared.unpacked);
         }
         let halt = self.pass(site, socket, stream);
@@ -219,34 +219,34 @@ impl Inbound {
         halt
     }
 
-    fn pass(&mut self, site: &mut Site<'_>, socket: Option<SocketId>, stream: StreamId) -> Result<Halt, Fault> {
+    fn pass(&mut self, site: &mut Site<'_>, socket: Option<SocketId>, stream: StreamId) -> Result<Blocked, Fault> {
         loop {
             if let Some(socket) = socket
                 && !self.give(site, socket)?
             {
-                return Ok(Halt::Full);
+                return Ok(Blocked::Full);
             }
-            match self.look(site, socket)? {
-                Looked::Again => continue,
-                Looked::Replied(reply) => return Ok(Halt::Replied(reply)),
-                Looked::More => {}
+            match self.peek(site, socket)? {
+                Peeked::Again => continue,
+                Peeked::Replied(reply) => return Ok(Blocked::Replied(reply)),
+                Peeked::More => {}
             }
             if self.arrived.at > 0 {
                 self.arrived.bytes.drain(..self.arrived.at);
                 self.arrived.at = 0;
             }
-            let held = self.arrived.bytes.len();
+            let buffered = self.arrived.bytes.len();
             let most = match site.shared.is_full() {
                 true => LEAST,
                 false => DATA_MAX,
             };
             match self.read(site, stream, most)? {
                 Read::Bytes(_) => {}
-                Read::Nothing => return Ok(Halt::Starved),
-                Read::End if self.ended && held == 0 => {
+                Read::Nothing => return Ok(Blocked::Starved),
+                Read::End if self.ended && buffered == 0 => {
                     self.over = true;
                     self.forget(site);
-                    return Ok(Halt::Over);
+                    return Ok(Blocked::Over);
                 }
                 Read::End => return Err(Fault::Short),
             }
@@ -262,7 +262,7 @@ impl Inbound {
             if !site.sockets.send_urgent(socket, byte).map_err(broken)? {
                 return Ok(false);
             }
-            site.shared.figures.bytes_given += 1;
+            site.shared.metrics.bytes_given += 1;
             self.urgent = None;
         }
         while self.left > 0 && !self.arrived.is_empty() {
@@ -271,7 +271,7 @@ impl Inbound {
             if sent == 0 {
                 return Ok(false);
             }
-            site.shared.figures.bytes_given += sent as u64;
+            site.shared.metrics.bytes_given += sent as u64;
             self.arrived.at += sent;
             self.left -= sent;
             self.grant.note_consumed(site.now, sent)?;
@@ -286,7 +286,7 @@ impl Inbound {
             if sent == 0 {
                 return Ok(false);
             }
-            site.shared.figures.bytes_given += sent as u64;
+            site.shared.metrics.bytes_given += sent as u64;
             self.unpacked.at += sent;
         }
         self.unpacked.bytes.clear();
@@ -295,12 +295,12 @@ impl Inbound {
     }
 
     /// Looks at the next frame.
-    fn look(&mut self, site: &mut Site<'_>, socket: Option<SocketId>) -> Result<Looked, Fault> {
+    fn peek(&mut self, site: &mut Site<'_>, socket: Option<SocketId>) -> Result<Peeked, Fault> {
         if self.left > 0 {
-            return Ok(Looked::More);
+            return Ok(Peeked::More);
         }
         let rest = self.arrived.rest();
-        let Some((kind, length, own)) = take_header(rest)? else { return Ok(Looked::More) };
+        let Some((kind, length, own)) = take_header(rest)? else { return Ok(Peeked::More) };
         if self.ended {
             return Err(Malformed("a frame after the end").into());
         }
@@ -311,9 +311,9 @@ impl Inbound {
             self.arrived.at += own;
             self.left = length;
             self.grant.note_consumed(site.now, own)?;
-            return Ok(Looked::Again);
+            return Ok(Peeked::Again);
         }
-        let Some(payload) = rest.get(own..own + length) else { return Ok(Looked::More) };
+        let Some(payload) = rest.get(own..own + length) else { return Ok(Peeked::More) };
         match kind {
             Kind::Data => {}
             Kind::Opening => return Err(Malformed("an opening in the middle of a stream").into()),
@@ -332,7 +332,7 @@ impl Inbound {
                 let reply = Reply::take(payload)?;
                 self.reply_due = false;
                 self.arrived.at += own + length;
-                return Ok(Looked::Replied(reply));
+                return Ok(Peeked::Replied(reply));
             }
             Kind::Plain => self.forget(site),
             Kind::End => {
@@ -343,11 +343,11 @@ impl Inbound {
             }
         }
         self.arrived.at += own + length;
-        Ok(Looked::Again)
+        Ok(Peeked::Again)
     }
 }
 
-enum Looked {
+enum Peeked {
     /// Something was done; look again.
     Again,
     /// The frame is not complete.

@@ -15,9 +15,9 @@ pub(crate) mod table;
 
 use crate::compression::{PACKER_BYTES, Trial, UNPACKER_BYTES};
 use crate::config::GatewayConfig;
-use crate::figures::Figures;
 use crate::front_end::FilterSource;
-use crate::notice::Notice;
+use crate::log_event::LogEvent;
+use crate::metrics::Metrics;
 use crate::satellite::Satellite;
 use bentpipe_net::interception::GatewaySockets;
 use bentpipe_net::time::Instant;
@@ -30,8 +30,8 @@ use std::collections::VecDeque;
 pub(crate) struct Shared {
     pub config: GatewayConfig,
     pub policy: Policy,
-    pub figures: Figures,
-    pub notices: Notices,
+    pub metrics: Metrics,
+    pub log: EventLog,
     /// The first that has a filter for a connection wins.
     pub filters: Vec<Box<dyn FilterSource>>,
     pub contexts: Contexts,
@@ -53,8 +53,8 @@ impl Shared {
     pub(crate) fn new(config: GatewayConfig) -> Shared {
         Shared {
             policy: Policy::new(&config.settings.interactive, config.satellite.rate),
-            figures: Figures::default(),
-            notices: Notices::default(),
+            metrics: Metrics::default(),
+            log: EventLog::default(),
             filters: Vec::new(),
             contexts: Contexts::new(config.settings.memory.compression.bytes),
             budget: Budget::new(config.settings.memory.total.bytes),
@@ -70,7 +70,7 @@ impl Shared {
 
     /// The total of memory is used up: what can wait outside does.
     pub(crate) fn is_full(&self) -> bool {
-        self.figures.memory_held + self.unread > self.config.settings.memory.total.bytes
+        self.metrics.memory_buffered + self.unread > self.config.settings.memory.total.bytes
     }
 }
 
@@ -125,37 +125,39 @@ impl Contexts {
 
 /// Events for the log, bounded.
 #[derive(Default)]
-pub(crate) struct Notices {
-    waiting: VecDeque<Notice>,
+pub(crate) struct EventLog {
+    waiting: VecDeque<LogEvent>,
     frequent: usize,
     dropped: u64,
 }
 
-impl Notices {
+impl EventLog {
     const MOST: usize = 1024;
     /// The rest is for what nobody can make happen at will.
     const FREQUENT_MOST: usize = 768;
 
-    pub(crate) fn say(&mut self, notice: Notice) {
+    pub(crate) fn emit(&mut self, log_event: LogEvent) {
         // A later one counts the earlier too.
-        if let (Notice::Stranger(_), Some(last @ Notice::Stranger(_))) = (&notice, self.waiting.back_mut()) {
-            *last = notice;
+        if let (LogEvent::Unauthenticated(_), Some(last @ LogEvent::Unauthenticated(_))) =
+            (&log_event, self.waiting.back_mut())
+        {
+            *last = log_event;
             return;
         }
-        let frequent = notice.is_frequent();
-        if self.waiting.len() == Notices::MOST || frequent && self.frequent == Notices::FREQUENT_MOST {
+        let frequent = log_event.is_frequent();
+        if self.waiting.len() == EventLog::MOST || frequent && self.frequent == EventLog::FREQUENT_MOST {
             self.dropped += 1;
             return;
         }
         self.frequent += usize::from(frequent);
-        self.waiting.push_back(notice);
+        self.waiting.push_back(log_event);
     }
 
-    pub(crate) fn take(&mut self) -> Vec<Notice> {
+    pub(crate) fn take(&mut self) -> Vec<LogEvent> {
         self.frequent = 0;
-        let mut all: Vec<Notice> = self.waiting.drain(..).collect();
+        let mut all: Vec<LogEvent> = self.waiting.drain(..).collect();
         if self.dropped > 0 {
-            all.push(Notice::Dropped(std::mem::take(&mut self.dropped)));
+            all.push(LogEvent::Dropped(std::mem::take(&mut self.dropped)));
         }
         all
     }
@@ -185,7 +187,7 @@ impl Waiting {
             *self = Waiting::default();
         }
     }
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn buffered(&self) -> usize {
         self.bytes.capacity()
     }
 }
@@ -195,19 +197,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frequent_notices_leave_room_for_the_others() {
-        let mut notices = Notices::default();
+    fn frequent_log_events_leave_room_for_the_others() {
+        let mut log = EventLog::default();
         for count in 1..=10 {
-            notices.say(Notice::Stranger(count));
+            log.emit(LogEvent::Unauthenticated(count));
         }
         for _ in 0..5000 {
-            notices.say(Notice::Malformed { what: "something" });
+            log.emit(LogEvent::Malformed { what: "something" });
         }
-        notices.say(Notice::Released);
-        let all = notices.take();
-        assert_eq!(all.len(), Notices::FREQUENT_MOST + 2);
-        assert_eq!(all[0], Notice::Stranger(10));
-        assert_eq!(all[all.len() - 2..], [Notice::Released, Notice::Dropped(5000 - 767)]);
-        assert!(notices.take().is_empty());
+        log.emit(LogEvent::Released);
+        let all = log.take();
+        assert_eq!(all.len(), EventLog::FREQUENT_MOST + 2);
+        assert_eq!(all[0], LogEvent::Unauthenticated(10));
+        assert_eq!(all[all.len() - 2..], [LogEvent::Released, LogEvent::Dropped(5000 - 767)]);
+        assert!(log.take().is_empty());
     }
 }

@@ -100,8 +100,8 @@ impl Outbound {
     }
 
     /// Bytes held.
-    pub(crate) fn held(&self) -> usize {
-        self.waiting.held()
+    pub(crate) fn buffered(&self) -> usize {
+        self.waiting.buffered()
     }
 
     /// Frames to go before anything of the socket's.
@@ -145,7 +145,7 @@ impl Outbound {
             if taken == 0 {
                 return Ok(false);
             }
-            site.shared.figures.bytes_sent += taken as u64;
+            site.shared.metrics.bytes_sent += taken as u64;
             self.waiting.advance(taken);
         }
         Ok(true)
@@ -200,7 +200,7 @@ impl Outbound {
     /// Frames the `count` bytes that were taken and gives them to the satellite side.
     fn send(&mut self, site: &mut Site<'_>, stream: StreamId, count: usize, urgent: bool) -> Result<(), Broken> {
         let shared = &mut *site.shared;
-        shared.figures.bytes_taken += count as u64;
+        shared.metrics.bytes_taken += count as u64;
         if let Some(class) = self.meter.note(&shared.policy, site.now, count) {
             site.satellite.set_class(stream, class);
         }
@@ -220,8 +220,8 @@ impl Outbound {
             match packed {
                 Packed::Yes => {
                     let length = shared.packed.len() - HEADROOM;
-                    shared.figures.compressed_from += count as u64;
-                    shared.figures.compressed_to += length as u64;
+                    shared.metrics.compressed_from += count as u64;
+                    shared.metrics.compressed_to += length as u64;
                     put_header(Kind::Packed, length, &mut header);
                 }
                 Packed::No => put_header(Kind::Data, count, &mut header),
@@ -254,7 +254,7 @@ impl Outbound {
             return Ok(());
         }
         let taken = site.satellite.write(site.now, stream, frame).map_err(Broken::Stream)?;
-        shared.figures.bytes_sent += taken as u64;
+        shared.metrics.bytes_sent += taken as u64;
         if taken < frame.len() {
             self.waiting.push(&frame[taken..]);
         }

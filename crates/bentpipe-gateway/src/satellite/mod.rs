@@ -120,7 +120,7 @@ pub enum Loss {
     Closed,
     /// The other side's key is not the one that is pinned here, or ours is not known there.
     #[error("the other gateway's key is not the one this gateway was told, or the other does not know ours")]
-    Stranger,
+    Unauthenticated,
     /// The other side speaks another version of the protocol.
     #[error(
         "the other gateway is of another version: both need one that speaks version {VERSION} of the pair's protocol"
@@ -174,18 +174,18 @@ pub struct Statistics {
     /// The rate that was declared; zero: none.
     pub declared_bps: u64,
     /// The declared rate is too high: sent ÷ delivered was above 1.2, and the rate is held down.
-    pub held_down: bool,
+    pub throttled: bool,
     /// Smoothed round-trip time.
     pub round_trip: Duration,
     /// Packets that failed the cryptographic check.
     pub forged: u64,
     /// Handshakes refused because of the key.
-    pub strangers: u64,
+    pub unauthenticated_peers: u64,
     /// Handshakes refused because the other side speaks another version of the protocol.
     pub other_versions: u64,
     /// Packets that belong to no connection: of an unknown version or connection, without sense, or calls that were not
     /// taken up.
-    pub stranger_packets: u64,
+    pub unauthenticated_packets: u64,
     /// Handshakes under way now, at a hub.
     pub half_open: u64,
     /// Bytes of streams that wait now to be sent for the first time.
@@ -252,7 +252,7 @@ pub trait Satellite: Send {
     /// The rate of the direction in which this side receives has changed; `None`: guessed.
     fn set_incoming(&mut self, _: Instant, _: Option<BitRate>) {}
     /// The share of the link, bits per second on the wire, that traffic beside the pair uses now; the pair leaves it free.
-    fn set_beside(&mut self, now: Instant, rate: BitRate);
+    fn set_bypass(&mut self, now: Instant, rate: BitRate);
     /// Ends the connection in order.
     fn close(&mut self, now: Instant);
     /// Its statistics.

@@ -56,10 +56,10 @@ fn sixty_four_readers_who_rest_slow_nobody_down() {
         still = if sent.iter().sum::<usize>() == before { still + 1 } else { 0 };
     }
     let waiting: usize = sent.iter().sum();
-    let held = world.gateways.each_ref().map(|gateway| gateway.figures().memory_held);
-    println!("{waiting} bytes wait, {held:?} of them in the gateways");
-    assert!(held[NEAR] > 8_000_000, "the readers have filled their windows");
-    assert!(held.iter().all(|held| *held < MEMORY), "{held:?}");
+    let buffered = world.gateways.each_ref().map(|gateway| gateway.metrics().memory_buffered);
+    println!("{waiting} bytes wait, {buffered:?} of them in the gateways");
+    assert!(buffered[NEAR] > 8_000_000, "the readers have filled their windows");
+    assert!(buffered.iter().all(|buffered| *buffered < MEMORY), "{buffered:?}");
 
     // Another request, and another transfer, on a new connection and on the old one.
     let start = world.now;
@@ -74,8 +74,8 @@ fn sixty_four_readers_who_rest_slow_nobody_down() {
     let new = fetch(&mut world, unhurried, &file);
     println!("10 MB alone {alone:.2} s, beside the resting readers {old:.2} s and on a new connection {new:.2} s");
     assert!(old < alone * 1.02 && new < alone + 2.0, "{alone} {old} {new}");
-    let held = world.gateways.each_ref().map(|gateway| gateway.figures().memory_held);
-    assert!(held.iter().all(|held| *held < MEMORY), "{held:?}");
+    let buffered = world.gateways.each_ref().map(|gateway| gateway.metrics().memory_buffered);
+    assert!(buffered.iter().all(|buffered| *buffered < MEMORY), "{buffered:?}");
 
     // They wake, and get every byte.
     let mut got: Vec<Vec<u8>> = vec![Vec::new(); ends.len()];
@@ -110,11 +110,11 @@ fn credit_is_no_limit_on_a_fast_link_that_loses_packets() {
     let ends = connect(&mut world, true);
     let file = noise(1, 100_000_000);
     let time = fetch(&mut world, ends, &file);
-    let sent = world.gateways[NEAR].figures().satellite.link_bytes_sent;
+    let sent = world.gateways[NEAR].metrics().satellite.link_bytes_sent;
     println!("100 MB in {time:.2} s; {sent} bytes on the return link");
     // 3.36 s of sending, half a round trip, and what was lost last: a window of twice the size gives the same.
     assert!(time < 4.8, "{time}");
-    assert!(world.gateways[NEAR].figures().connected);
+    assert!(world.gateways[NEAR].metrics().connected);
 }
 
 #[test]
@@ -134,9 +134,9 @@ fn undeclared_loss_while_a_reader_rests_on_a_fast_link_is_borne() {
         sent += world.sites[FAR].host_send(ends.1, &data[sent..]);
         world.run_ms(10);
     }
-    let held = world.gateways[NEAR].figures().memory_held;
-    println!("{sent} bytes sent, {held} wait");
-    assert!(held > 70_000_000 && world.gateways[NEAR].figures().connected);
+    let buffered = world.gateways[NEAR].metrics().memory_buffered;
+    println!("{sent} bytes sent, {buffered} wait");
+    assert!(buffered > 70_000_000 && world.gateways[NEAR].metrics().connected);
     let mut got = world.sites[NEAR].host_receive(ends.0, usize::MAX);
     world.sites[NEAR].buffer = 4 << 20;
     while got.len() < data.len() {
@@ -180,7 +180,7 @@ fn a_half_closed_connection_still_gives_credit() {
     world.run_ms(2_500);
     assert!(world.sites[NEAR].host_sees_end(ends.0));
     for gateway in &world.gateways {
-        assert_eq!((gateway.figures().ended, gateway.figures().memory_held), (1, 0));
+        assert_eq!((gateway.metrics().ended, gateway.metrics().memory_buffered), (1, 0));
     }
 }
 
@@ -235,10 +235,10 @@ fn what_compresses_well_goes_in_full_packets() {
     let mut world = World::quic(11, 0.0, |_| {});
     world.run_ms(3_000);
     let (client, server) = connect(&mut world, false);
-    let before = world.gateways[FAR].figures().satellite;
+    let before = world.gateways[FAR].metrics().satellite;
     let (zeros, start) = (vec![0; 40_000_000], world.now);
     assert!(world.transfer((FAR, server), (NEAR, client), &zeros) == zeros);
-    let after = world.gateways[FAR].figures().satellite;
+    let after = world.gateways[FAR].metrics().satellite;
     let packets = after.packets_sent - before.packets_sent;
     let bytes = after.link_bytes_sent - before.link_bytes_sent;
     println!("40 MB of zeros in {packets} packets, {bytes} bytes, {:.2} s", world.now.since(start).as_secs_f64());

@@ -3,7 +3,7 @@
 use crate::site::{Fate, Server};
 use crate::world::{CLIENT, FAR, NEAR, TRAFFIC_CLASS, World, noise};
 use bentpipe_gateway::satellite::Loss;
-use bentpipe_gateway::{Notice, Open, Outcome};
+use bentpipe_gateway::{LogEvent, Open, Outcome};
 use bentpipe_net::interception::Refusal;
 use bentpipe_net::socket::SocketError;
 
@@ -38,15 +38,15 @@ fn failures_are_shown_as_what_they_are() {
         assert_eq!(world.sites[NEAR].fates[&request], Fate::Pending);
         world.run_ms(10);
         assert_eq!(world.sites[NEAR].fates[&request], Fate::Refused(refusal));
-        let told = world.gateways[NEAR].take_notices();
+        let reported = world.gateways[NEAR].take_log();
         assert!(
-            told.iter().any(|n| matches!(n, Notice::NotOpened { outcome: told, .. } if *told == outcome)),
-            "{told:?}"
+            reported.iter().any(|n| matches!(n, LogEvent::NotOpened { outcome: reported, .. } if *reported == outcome)),
+            "{reported:?}"
         );
         world.run_ms(1_000);
         for gateway in &world.gateways {
-            let figures = gateway.figures();
-            assert_eq!((figures.requests_pending, figures.connections_open, figures.memory_held), (0, 0, 0));
+            let metrics = gateway.metrics();
+            assert_eq!((metrics.requests_pending, metrics.connections_open, metrics.memory_buffered), (0, 0, 0));
         }
     }
 }
@@ -59,7 +59,7 @@ fn nobody_waits_for_ever() {
     assert_eq!(world.sites[NEAR].fates[&request], Fate::Refused(Refusal::Ignored));
     let server = world.sites[FAR].made[0];
     assert!(world.sites[FAR].host_sees_reset(server));
-    assert_eq!(world.gateways[NEAR].figures().timed_out, 1);
+    assert_eq!(world.gateways[NEAR].metrics().timed_out, 1);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn forbidden_clients_are_refused_by_the_far_side() {
         world.run_ms(1_000);
         assert_eq!(world.sites[NEAR].fates[&request] == Fate::Refused(Refusal::Unreachable), refused, "{client}");
         assert_eq!(world.sites[FAR].made.is_empty(), refused, "{client}");
-        assert_eq!(world.gateways[NEAR].figures().denied, u64::from(refused), "{client}");
+        assert_eq!(world.gateways[NEAR].metrics().denied, u64::from(refused), "{client}");
     }
 }
 
@@ -124,8 +124,8 @@ fn each_direction_ends_for_itself() {
     world.run_ms(1_000);
     for (end, socket) in [(NEAR, client), (FAR, server)] {
         assert!(world.sites[end].sockets[&socket].closed);
-        let figures = world.gateways[end].figures();
-        assert_eq!((figures.ended, figures.reset, figures.connections_open, figures.memory_held), (1, 0, 0, 0));
+        let metrics = world.gateways[end].metrics();
+        assert_eq!((metrics.ended, metrics.reset, metrics.connections_open, metrics.memory_buffered), (1, 0, 0, 0));
     }
 }
 
@@ -141,8 +141,8 @@ fn what_has_ended_stays_until_its_reader_has_everything() {
         world.run_ms(1_000);
         world.sites[NEAR].host_finish(client);
         world.run_ms(1_000);
-        let figures = world.gateways[NEAR].figures();
-        assert_eq!((figures.ended, figures.connections_open, figures.memory_held), (1, 0, 0));
+        let metrics = world.gateways[NEAR].metrics();
+        assert_eq!((metrics.ended, metrics.connections_open, metrics.memory_buffered), (1, 0, 0));
         assert!(world.sites[FAR].sockets[&server].closed && !world.sites[NEAR].sockets[&client].closed);
         // It needs the pair no more.
         world.pair.lose(Loss::Restarted);
@@ -158,7 +158,7 @@ fn what_has_ended_stays_until_its_reader_has_everything() {
         assert!(world.sites[NEAR].host_sees_end(client));
         world.run_ms(10_000);
         assert!(world.sites[NEAR].sockets[&client].closed);
-        assert_eq!(world.gateways[NEAR].figures().reset, 0);
+        assert_eq!(world.gateways[NEAR].metrics().reset, 0);
     }
 }
 
@@ -191,8 +191,8 @@ fn a_reset_is_a_reset_on_the_other_side() {
         assert!(world.sites[to].host_sees_reset(sockets[to]));
         assert!(!world.sites[to].host_sees_end(sockets[to]));
         for gateway in &world.gateways {
-            let figures = gateway.figures();
-            assert_eq!((figures.reset, figures.connections_open, figures.memory_held), (1, 0, 0));
+            let metrics = gateway.metrics();
+            assert_eq!((metrics.reset, metrics.connections_open, metrics.memory_buffered), (1, 0, 0));
         }
     }
 }
@@ -213,7 +213,7 @@ fn an_answer_that_is_complete_arrives_before_the_reset() {
     assert!(world.sites[NEAR].sockets[&client].to_host.fin);
     world.run_ms(1_000);
     assert!(world.sites[NEAR].host_sees_reset(client));
-    assert_eq!(world.gateways[NEAR].figures().memory_held, 0);
+    assert_eq!(world.gateways[NEAR].metrics().memory_buffered, 0);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_refusal_after_an_early_answer_is_a_reset() {
     world.sites[NEAR].host_send(client, b"GET /");
     world.run_ms(700);
     assert!(world.sites[NEAR].host_sees_reset(client));
-    assert_eq!(world.gateways[NEAR].figures().refused, 1);
+    assert_eq!(world.gateways[NEAR].metrics().refused, 1);
 }
 
 #[test]

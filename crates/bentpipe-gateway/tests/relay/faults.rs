@@ -3,7 +3,7 @@
 use crate::site::{Fate, Server};
 use crate::world::{CLIENT, FAR, NEAR, SERVER, World, noise};
 use bentpipe_gateway::satellite::{Class, Loss, Statistics};
-use bentpipe_gateway::{Fail, Notice};
+use bentpipe_gateway::{Fail, LogEvent};
 use bentpipe_net::interception::GatewayProgram;
 use bentpipe_net::interception::Refusal;
 use bentpipe_net::time::Instant;
@@ -29,9 +29,9 @@ fn when_the_pair_is_lost_every_connection_is_reset_and_requests_follow_the_polic
             assert!(world.sites[end].host_sees_reset(socket));
         }
         assert_eq!(world.sites[NEAR].fates[&pending], Fate::Refused(refusal));
-        let told = world.gateways[NEAR].take_notices();
-        assert!(told.contains(&Notice::Lost { why: Loss::Silence, connections: 2 }), "{told:?}");
-        assert!(told.contains(&Notice::Failing { bypass: fail == Fail::Open }), "{told:?}");
+        let reported = world.gateways[NEAR].take_log();
+        assert!(reported.contains(&LogEvent::Lost { why: Loss::Silence, connections: 2 }), "{reported:?}");
+        assert!(reported.contains(&LogEvent::Failing { bypass: fail == Fail::Open }), "{reported:?}");
         let later = world.ask(Server::Accepts);
         world.settle();
         assert_eq!(world.sites[NEAR].fates[&later], Fate::Refused(refusal));
@@ -40,7 +40,7 @@ fn when_the_pair_is_lost_every_connection_is_reset_and_requests_follow_the_polic
         let again = world.ask(Server::Accepts);
         world.run_ms(700);
         assert!(world.sites[NEAR].answered(again).is_some());
-        assert!(world.gateways[NEAR].take_notices().contains(&Notice::Relaying));
+        assert!(world.gateways[NEAR].take_log().contains(&LogEvent::Relaying));
     }
 }
 
@@ -49,7 +49,7 @@ fn when_the_pair_is_lost_every_connection_is_reset_and_requests_follow_the_polic
 fn a_pair_that_connects_again_soon_keeps_its_requests() {
     for (fail, refusal) in POLICIES {
         let mut world = World::new(|config| config.settings.fail = fail);
-        let asked = world.ask(Server::Waits);
+        let requested = world.ask(Server::Waits);
         world.run_ms(400);
         assert_eq!(world.sites[FAR].made.len(), 1);
         world.sites[FAR].servers.insert(SERVER.parse().unwrap(), Server::Accepts);
@@ -58,23 +58,26 @@ fn a_pair_that_connects_again_soon_keeps_its_requests() {
         // In one poll, as it happens when the next connection is there already; and in the last moment of the grace.
         if fail == Fail::Closed {
             world.run_ms(2_990);
-            assert_eq!([&world.sites[NEAR].fates[&asked], &world.sites[NEAR].fates[&later]], [&Fate::Pending; 2]);
+            assert_eq!([&world.sites[NEAR].fates[&requested], &world.sites[NEAR].fates[&later]], [&Fate::Pending; 2]);
         }
         world.pair.connect();
         world.run_ms(700);
-        for request in [asked, later] {
+        for request in [requested, later] {
             assert!(world.sites[NEAR].answered(request).is_some());
         }
-        let told = world.gateways[NEAR].take_notices();
-        assert!(!told.iter().any(|notice| matches!(notice, Notice::Failing { .. } | Notice::Relaying)), "{told:?}");
+        let reported = world.gateways[NEAR].take_log();
+        assert!(
+            !reported.iter().any(|log_event| matches!(log_event, LogEvent::Failing { .. } | LogEvent::Relaying)),
+            "{reported:?}"
+        );
         // The grace ends though nothing else happens.
-        let asked = world.ask(Server::Waits);
+        let requested = world.ask(Server::Waits);
         world.run_ms(400);
         world.pair.lose(Loss::Restarted);
         world.run_ms(2_990);
-        assert_eq!(world.sites[NEAR].fates[&asked], Fate::Pending);
+        assert_eq!(world.sites[NEAR].fates[&requested], Fate::Pending);
         world.run_ms(20);
-        assert_eq!(world.sites[NEAR].fates[&asked], Fate::Refused(refusal));
+        assert_eq!(world.sites[NEAR].fates[&requested], Fate::Refused(refusal));
         let late = world.ask(Server::Accepts);
         world.settle();
         assert_eq!(world.sites[NEAR].fates[&late], Fate::Refused(refusal));
@@ -161,7 +164,7 @@ fn requests_and_connections_are_limited() {
     let waiting: Vec<_> = (0..4).map(|_| world.ask(Server::Waits)).collect();
     world.run_ms(1_000);
     assert_eq!(world.sites[NEAR].fates[&waiting[3]], Fate::Refused(Refusal::Ignored));
-    assert!(world.gateways[NEAR].take_notices().contains(&Notice::LimitReached("waiting requests")));
+    assert!(world.gateways[NEAR].take_log().contains(&LogEvent::LimitReached("waiting requests")));
     let servers = world.sites[FAR].made.clone();
     assert_eq!(servers.len(), 3);
     for server in servers {
@@ -173,7 +176,7 @@ fn requests_and_connections_are_limited() {
     world.run_ms(1_000);
     let fates = more.iter().filter(|request| world.sites[NEAR].answered(**request).is_some()).count();
     assert_eq!(fates, 2);
-    assert_eq!(world.gateways[NEAR].figures().over_limit, 2);
+    assert_eq!(world.gateways[NEAR].metrics().over_limit, 2);
 }
 
 #[test]
@@ -191,7 +194,7 @@ fn draining_lets_connections_end_and_then_is_done() {
     world.sites[NEAR].host_finish(client);
     world.sites[FAR].host_finish(server);
     world.run_ms(1_000);
-    assert!(world.gateways[NEAR].is_done() && world.pair.look().closed);
+    assert!(world.gateways[NEAR].is_done() && world.pair.channel().closed);
     assert!(world.sites[NEAR].host_sees_end(client));
 }
 
@@ -209,47 +212,47 @@ fn ending_resets_what_is_open() {
 }
 
 /// What the near gateway says once its satellite side has seen this.
-fn said(world: &mut World, change: impl FnOnce(&mut Statistics)) -> Vec<Notice> {
-    change(&mut world.pair.look().statistics);
+fn emitted(world: &mut World, change: impl FnOnce(&mut Statistics)) -> Vec<LogEvent> {
+    change(&mut world.pair.channel().statistics);
     // Something for the gateway to wake up for, which is said too.
     world.pair.silence(false);
     world.run_ms(10);
-    let mut notices = world.gateways[NEAR].take_notices();
-    notices.retain(|notice| *notice != Notice::Heard);
-    notices
+    let mut log = world.gateways[NEAR].take_log();
+    log.retain(|log_event| *log_event != LogEvent::Heard);
+    log
 }
 
 #[test]
-fn what_the_satellite_side_sees_is_said_once() {
+fn what_the_satellite_side_sees_is_logged_once() {
     let mut world = World::new(|_| {});
     world.run_ms(10);
-    world.gateways[NEAR].take_notices();
-    assert_eq!(said(&mut world, |_| {}), []);
+    world.gateways[NEAR].take_log();
+    assert_eq!(emitted(&mut world, |_| {}), []);
     let bps = BitRate::from_bps;
-    let held_down = |seen: &mut Statistics| {
-        (seen.held_down, seen.declared_bps, seen.rate_bps) = (true, 30_000_000, 9_500_000);
+    let throttled = |seen: &mut Statistics| {
+        (seen.throttled, seen.declared_bps, seen.rate_bps) = (true, 30_000_000, 9_500_000);
     };
-    let expected = Notice::HeldDown { declared: bps(30_000_000), now: bps(9_500_000) };
-    assert_eq!(said(&mut world, held_down), [expected]);
-    assert_eq!(said(&mut world, |seen| seen.rate_bps = 9_600_000), []);
-    assert_eq!(said(&mut world, |seen| seen.held_down = false), [Notice::Released]);
-    assert_eq!(said(&mut world, |seen| seen.strangers = 2), [Notice::Stranger(2)]);
-    assert_eq!(said(&mut world, |_| {}), []);
-    assert_eq!(said(&mut world, |seen| seen.strangers = 3), [Notice::Stranger(3)]);
+    let expected = LogEvent::Throttled { declared: bps(30_000_000), now: bps(9_500_000) };
+    assert_eq!(emitted(&mut world, throttled), [expected]);
+    assert_eq!(emitted(&mut world, |seen| seen.rate_bps = 9_600_000), []);
+    assert_eq!(emitted(&mut world, |seen| seen.throttled = false), [LogEvent::Released]);
+    assert_eq!(emitted(&mut world, |seen| seen.unauthenticated_peers = 2), [LogEvent::Unauthenticated(2)]);
+    assert_eq!(emitted(&mut world, |_| {}), []);
+    assert_eq!(emitted(&mut world, |seen| seen.unauthenticated_peers = 3), [LogEvent::Unauthenticated(3)]);
 }
 
 #[test]
-fn packets_of_strangers_are_said_seldom() {
+fn unauthenticated_packets_are_logged_rarely() {
     let mut world = World::new(|_| {});
     world.run_ms(10);
-    world.gateways[NEAR].take_notices();
-    assert_eq!(said(&mut world, |seen| seen.stranger_packets = 99), [], "a few are nothing");
-    assert_eq!(said(&mut world, |seen| seen.stranger_packets = 150), [Notice::StrangerPackets(150)]);
-    assert_eq!(said(&mut world, |seen| seen.stranger_packets = 100_000), [], "within a minute");
+    world.gateways[NEAR].take_log();
+    assert_eq!(emitted(&mut world, |seen| seen.unauthenticated_packets = 99), [], "a few are nothing");
+    assert_eq!(emitted(&mut world, |seen| seen.unauthenticated_packets = 150), [LogEvent::UnauthenticatedPackets(150)]);
+    assert_eq!(emitted(&mut world, |seen| seen.unauthenticated_packets = 100_000), [], "within a minute");
     world.run_ms(60_000);
-    assert_eq!(said(&mut world, |_| {}), [Notice::StrangerPackets(100_000)]);
+    assert_eq!(emitted(&mut world, |_| {}), [LogEvent::UnauthenticatedPackets(100_000)]);
     world.run_ms(60_000);
-    assert_eq!(said(&mut world, |_| {}), []);
+    assert_eq!(emitted(&mut world, |_| {}), []);
 }
 
 /// A peer that opens a stream at the far gateway and says this on it.
@@ -282,13 +285,13 @@ fn a_peer_that_breaks_the_protocol_loses_that_stream_alone() {
         let (client, server) = world.connect();
         let made = world.sites[FAR].made.len();
         intrude(&mut world, &bytes, true);
-        assert_eq!(world.gateways[FAR].figures().malformed, malformed, "{bytes:?}");
+        assert_eq!(world.gateways[FAR].metrics().malformed, malformed, "{bytes:?}");
         for socket in world.sites[FAR].made[made..].iter().copied() {
             assert!(world.sites[FAR].host_sees_reset(socket) && !world.sites[FAR].host_sees_end(socket), "{bytes:?}");
         }
         let data = noise(3, 50_000);
         assert!(world.transfer((FAR, server), (NEAR, client), &data) == data);
-        assert_eq!(world.gateways[FAR].figures().connections_open, 1);
+        assert_eq!(world.gateways[FAR].metrics().connections_open, 1);
     }
 }
 
@@ -304,10 +307,10 @@ fn words_about_credit_that_make_no_sense_cost_that_stream_alone() {
         // One that is in order, before.
         peer.signal(world.now, stream, 2);
         world.run_ms(700);
-        assert_eq!(world.gateways[FAR].figures().malformed, 0);
+        assert_eq!(world.gateways[FAR].metrics().malformed, 0);
         peer.signal(world.now, stream, word);
         world.run_ms(700);
-        assert_eq!(world.gateways[FAR].figures().malformed, 1, "{word}");
+        assert_eq!(world.gateways[FAR].metrics().malformed, 1, "{word}");
         assert!(world.sites[FAR].host_sees_reset(*world.sites[FAR].made.last().unwrap()));
         let data = noise(3, 50_000);
         assert!(world.transfer((FAR, server), (NEAR, client), &data) == data);
@@ -328,9 +331,9 @@ fn a_peer_that_oversteps_its_credit_loses_that_stream_alone() {
     for _ in 0..500 {
         let _ = peer.write(world.now, stream, &frame);
         world.run_ms(30);
-        most = most.max(world.gateways[FAR].figures().memory_held);
+        most = most.max(world.gateways[FAR].metrics().memory_buffered);
     }
-    assert_eq!(world.gateways[FAR].figures().malformed, 1);
+    assert_eq!(world.gateways[FAR].metrics().malformed, 1);
     assert!((380_000..420_000).contains(&most), "{most}");
     assert!(world.sites[FAR].host_sees_reset(*world.sites[FAR].made.last().unwrap()));
     let data = noise(3, 50_000);
@@ -339,7 +342,7 @@ fn a_peer_that_oversteps_its_credit_loses_that_stream_alone() {
 
 /// A far gateway that says this on the stream that the near one has opened last.
 fn answer(world: &mut World, bytes: &[u8]) {
-    let stream = world.pair.look().classes.last().unwrap().0;
+    let stream = world.pair.channel().classes.last().unwrap().0;
     let [_, mut peer] = world.pair.ends();
     // The gateway may have refused the stream already.
     let _ = peer.write(world.now, stream, bytes);
@@ -408,7 +411,7 @@ proptest! {
         let data = noise(3, 5_000);
         prop_assert!(world.transfer((FAR, server), (NEAR, client), &data) == data);
         world.run_ms(200_000);
-        prop_assert!(world.gateways[NEAR].figures().requests_pending == 0);
+        prop_assert!(world.gateways[NEAR].metrics().requests_pending == 0);
     }
 }
 

@@ -37,7 +37,7 @@ fn a_front_end_of_ones_own_relays_and_refuses() {
     assert_eq!(world.transfer((FAR, server), (NEAR, client), b"answer"), b"answer");
     assert_eq!(ask(&mut world, 7000, b"GO 10.1.0.9 80\n").1, b"NO\n");
     assert_eq!(ask(&mut world, 7000, b"STOP\n").1, b"");
-    assert_eq!(world.gateways[NEAR].figures().bad_requests, 1);
+    assert_eq!(world.gateways[NEAR].metrics().bad_requests, 1);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_filter_sees_and_changes_the_bytes_at_both_ends() {
     assert!(world.sites[FAR].host_sees_end(server));
     world.run_ms(1_000);
     for gateway in &world.gateways {
-        assert_eq!((gateway.figures().ended, gateway.figures().memory_held), (1, 0));
+        assert_eq!((gateway.metrics().ended, gateway.metrics().memory_buffered), (1, 0));
     }
 }
 

@@ -4,7 +4,7 @@ use bentpipe_gateway::front_end::{
     Admission, End, Filter, FilterSource, Filtered, FrontEnd, FrontEndSettings, Kind, Listener, Negotiation, Progress,
     RelayedConnection, server,
 };
-use bentpipe_gateway::notice::Outcome;
+use bentpipe_gateway::log_event::Outcome;
 use bentpipe_net::interception::GatewaySockets;
 use bentpipe_net::time::{Duration, Instant};
 use std::net::SocketAddr;

@@ -57,7 +57,7 @@ pub struct Channel {
     pub window: usize,
     /// Every class a stream was given, in order.
     pub classes: Vec<(StreamId, Class)>,
-    pub beside: Vec<BitRate>,
+    pub bypass: Vec<BitRate>,
     pub rates: Vec<Option<BitRate>>,
     pub incoming: Vec<Option<BitRate>>,
     /// What both ends say they have seen.
@@ -78,38 +78,38 @@ impl Pair {
         [0, 1].map(|end| Box::new(MemorySatellite { channel: self.0.clone(), end }) as Box<dyn Satellite>)
     }
 
-    pub fn look(&self) -> MutexGuard<'_, Channel> {
+    pub fn channel(&self) -> MutexGuard<'_, Channel> {
         self.0.lock().unwrap()
     }
 
-    fn tell(&self, event: &Event) {
-        for end in &mut self.look().ends {
+    fn report(&self, event: &Event) {
+        for end in &mut self.channel().ends {
             end.events.push_back(event.clone());
         }
     }
 
     pub fn connect(&self) {
-        self.look().connected = true;
-        self.tell(&Event::Connected);
+        self.channel().connected = true;
+        self.report(&Event::Connected);
     }
 
     pub fn lose(&self, why: Loss) {
-        self.look().connected = false;
-        for end in &mut self.look().ends {
+        self.channel().connected = false;
+        for end in &mut self.channel().ends {
             (end.incoming, end.outgoing) = Default::default();
             end.arrivals.clear();
         }
-        self.tell(&Event::Lost(why));
+        self.report(&Event::Lost(why));
     }
 
     pub fn silence(&self, silent: bool) {
-        self.look().silent = silent;
-        self.tell(if silent { &Event::Silent } else { &Event::Heard });
+        self.channel().silent = silent;
+        self.report(if silent { &Event::Silent } else { &Event::Heard });
     }
 
     /// Events wait for a gateway.
     pub fn has_events(&self, end: usize) -> bool {
-        !self.look().ends[end].events.is_empty()
+        !self.channel().ends[end].events.is_empty()
     }
 }
 
@@ -335,8 +335,8 @@ impl Satellite for MemorySatellite {
         self.channel().incoming.push(rate);
     }
 
-    fn set_beside(&mut self, _: Instant, rate: BitRate) {
-        self.channel().beside.push(rate);
+    fn set_bypass(&mut self, _: Instant, rate: BitRate) {
+        self.channel().bypass.push(rate);
     }
 
     fn close(&mut self, _: Instant) {

@@ -225,8 +225,8 @@ proptest! {
         world.run_ms(20_000);
         for gateway in &world.gateways {
             if kill.is_some() {
-                prop_assert_eq!(gateway.figures().connections_open, 0);
-                prop_assert_eq!(gateway.figures().memory_held, 0);
+                prop_assert_eq!(gateway.metrics().connections_open, 0);
+                prop_assert_eq!(gateway.metrics().memory_buffered, 0);
             }
         }
     }
@@ -248,7 +248,7 @@ proptest! {
             config.settings.open = if early { Open::Early } else { Open::Answered };
             config.settings.compression = if packs { Compression::Auto } else { Compression::Off };
         });
-        world.pair.look().window = 5 * buffer;
+        world.pair.channel().window = 5 * buffer;
         (world.sites[NEAR].piece, world.sites[FAR].piece) = pieces;
         for site in &mut world.sites {
             site.buffer = buffer;
@@ -277,8 +277,8 @@ proptest! {
         world.run_ms(200_000);
         for gateway in &world.gateways {
             if kill.is_some() {
-                prop_assert_eq!(gateway.figures().memory_held, 0);
-                prop_assert_eq!(gateway.figures().connections_open, 0);
+                prop_assert_eq!(gateway.metrics().memory_buffered, 0);
+                prop_assert_eq!(gateway.metrics().connections_open, 0);
             }
         }
     }

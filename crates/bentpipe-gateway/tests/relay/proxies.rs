@@ -22,7 +22,7 @@ fn failing(fail: Fail) -> World {
     world
 }
 
-fn say(world: &mut World, client: SocketId, bytes: &[u8], ms: u64) -> Vec<u8> {
+fn exchange(world: &mut World, client: SocketId, bytes: &[u8], ms: u64) -> Vec<u8> {
     assert_eq!(world.sites[NEAR].host_send(client, bytes), bytes.len());
     world.run_ms(ms);
     world.sites[NEAR].host_receive(client, usize::MAX)
@@ -32,9 +32,9 @@ fn say(world: &mut World, client: SocketId, bytes: &[u8], ms: u64) -> Vec<u8> {
 fn a_socks_client_is_connected_by_name() {
     let mut world = world();
     let client = world.sites[NEAR].dial(1080);
-    assert_eq!(say(&mut world, client, b"\x05\x01\x00", 1), [5, 0]);
-    assert_eq!(say(&mut world, client, b"\x05\x01\x00\x03\x0bexample.com\x00\x50early", 599), []);
-    assert_eq!(say(&mut world, client, b"", 5), [5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(exchange(&mut world, client, b"\x05\x01\x00", 1), [5, 0]);
+    assert_eq!(exchange(&mut world, client, b"\x05\x01\x00\x03\x0bexample.com\x00\x50early", 599), []);
+    assert_eq!(exchange(&mut world, client, b"", 5), [5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     let server = world.sites[FAR].made[0];
     assert_eq!(world.sites[FAR].sockets[&server].name.as_deref(), Some("example.com"));
     world.run_ms(400);
@@ -55,14 +55,14 @@ fn replies_are_what_the_outcome_demands() {
         let mut world = world();
         world.sites[FAR].servers.insert("10.1.0.2:80".parse().unwrap(), Server::Fails(error));
         let client = world.sites[NEAR].dial(1080);
-        let reply = say(&mut world, client, b"\x05\x01\x00\x05\x01\x00\x01\x0a\x01\x00\x02\x00\x50", 700);
+        let reply = exchange(&mut world, client, b"\x05\x01\x00\x05\x01\x00\x01\x0a\x01\x00\x02\x00\x50", 700);
         assert_eq!(reply, [5, 0, 5, socks, 0, 1, 0, 0, 0, 0, 0, 0]);
         assert!(world.sites[NEAR].host_sees_end(client));
         let client = world.sites[NEAR].dial(8080);
-        let reply = say(&mut world, client, b"CONNECT 10.1.0.2:80 HTTP/1.1\r\n\r\n", 700);
+        let reply = exchange(&mut world, client, b"CONNECT 10.1.0.2:80 HTTP/1.1\r\n\r\n", 700);
         assert!(reply.starts_with(format!("HTTP/1.1 {http} ").as_bytes()));
         world.run_ms(120_000);
-        assert_eq!(world.gateways[NEAR].figures().memory_held, 0);
+        assert_eq!(world.gateways[NEAR].metrics().memory_buffered, 0);
         assert!(world.sites[NEAR].sockets[&client].aborted || world.sites[NEAR].sockets[&client].closed);
     }
 }
@@ -71,7 +71,7 @@ fn replies_are_what_the_outcome_demands() {
 fn an_http_client_is_connected_and_sees_no_more_than_the_reply() {
     let mut world = world();
     let client = world.sites[NEAR].dial(8080);
-    let reply = say(&mut world, client, b"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n", 700);
+    let reply = exchange(&mut world, client, b"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n", 700);
     assert_eq!(reply, b"HTTP/1.1 200 Connection established\r\n\r\n");
     let server = world.sites[FAR].made[0];
     assert_eq!(world.transfer((FAR, server), (NEAR, client), b"hello"), b"hello");
@@ -83,14 +83,14 @@ fn a_client_that_says_nothing_or_nonsense_is_let_go() {
     let silent = world.sites[NEAR].dial(1080);
     let nonsense = world.sites[NEAR].dial(1080);
     let gone = world.sites[NEAR].dial(8080);
-    say(&mut world, nonsense, b"GET / HTTP/1.1\r\n\r\n", 10);
+    exchange(&mut world, nonsense, b"GET / HTTP/1.1\r\n\r\n", 10);
     assert!(world.sites[NEAR].host_sees_end(nonsense));
     world.sites[NEAR].host_finish(gone);
     world.run_ms(10);
     assert!(world.sites[NEAR].sockets[&gone].closed);
     world.run_ms(10_000);
     assert!(world.sites[NEAR].host_sees_reset(silent));
-    assert_eq!(world.gateways[NEAR].figures().bad_requests, 2);
+    assert_eq!(world.gateways[NEAR].metrics().bad_requests, 2);
     assert!(world.sites[FAR].made.is_empty());
 }
 
@@ -99,25 +99,25 @@ fn a_client_that_leaves_while_it_waits_frees_the_server() {
     let mut world = world();
     world.sites[FAR].servers.insert("10.1.0.2:80".parse().unwrap(), Server::Waits);
     let client = world.sites[NEAR].dial(1080);
-    say(&mut world, client, b"\x05\x01\x00\x05\x01\x00\x01\x0a\x01\x00\x02\x00\x50", 700);
+    exchange(&mut world, client, b"\x05\x01\x00\x05\x01\x00\x01\x0a\x01\x00\x02\x00\x50", 700);
     world.sites[NEAR].host_reset(client);
     world.run_ms(400);
     let server = world.sites[FAR].made[0];
     assert!(world.sites[FAR].host_sees_reset(server));
-    assert_eq!(world.gateways[NEAR].figures().abandoned, 1);
+    assert_eq!(world.gateways[NEAR].metrics().abandoned, 1);
 }
 
 const SOCKS: &[u8] = b"\x05\x01\x00\x05\x01\x00\x01\x0a\x01\x00\x02\x00\x50";
 const CONNECT: &[u8] = b"CONNECT 10.1.0.2:80 HTTP/1.1\r\n\r\n";
 
 #[test]
-fn without_the_pair_clients_are_connected_from_this_side_or_told_why_not() {
+fn without_the_pair_clients_are_connected_from_this_side_or_get_the_reason() {
     let mut world = failing(Fail::Closed);
     world.pair.lose(Loss::Silence);
     let client = world.sites[NEAR].dial(1080);
-    assert_eq!(say(&mut world, client, SOCKS, 10), [5, 0, 5, 1, 0, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(exchange(&mut world, client, SOCKS, 10), [5, 0, 5, 1, 0, 1, 0, 0, 0, 0, 0, 0]);
     let client = world.sites[NEAR].dial(8080);
-    assert!(say(&mut world, client, CONNECT, 10).starts_with(b"HTTP/1.1 503 "));
+    assert!(exchange(&mut world, client, CONNECT, 10).starts_with(b"HTTP/1.1 503 "));
     assert!(world.sites[NEAR].made.is_empty());
 
     for (port, request, reply) in [
@@ -129,7 +129,7 @@ fn without_the_pair_clients_are_connected_from_this_side_or_told_why_not() {
         world.pair.lose(Loss::Silence);
         let client = world.sites[NEAR].dial(port);
         let request = [request, b"early"].concat();
-        assert_eq!(say(&mut world, client, &request, 10), reply);
+        assert_eq!(exchange(&mut world, client, &request, 10), reply);
         let server = world.sites[NEAR].made[0];
         assert_eq!(world.sites[NEAR].host_receive(server, 100), b"early");
         let (up, down) = (noise(1, 300_000), noise(2, 300_000));
@@ -147,31 +147,31 @@ fn without_the_pair_clients_are_connected_from_this_side_or_told_why_not() {
         world.run_ms(100);
         world.sites[FAR].servers.insert("10.1.0.2:80".parse().unwrap(), Server::Accepts);
         let other = world.sites[NEAR].dial(port);
-        say(&mut world, other, &request, 700);
+        exchange(&mut world, other, &request, 700);
         assert_eq!(world.sites[FAR].made.len(), 1);
         world.sites[NEAR].host_finish(server);
         world.run_ms(10);
         assert!(world.sites[NEAR].host_sees_end(client));
-        let figures = world.gateways[NEAR].figures();
-        assert_eq!((figures.bypassed, figures.ended, figures.memory_held), (1, 1, 0));
+        let metrics = world.gateways[NEAR].metrics();
+        assert_eq!((metrics.bypassed, metrics.ended, metrics.memory_buffered), (1, 1, 0));
     }
 }
 
 #[test]
-fn beside_the_pair_a_refusal_is_a_refusal_and_a_reset_a_reset() {
+fn without_the_relay_a_refusal_is_a_refusal_and_a_reset_a_reset() {
     let mut world = failing(Fail::Open);
     world.pair.lose(Loss::Silence);
     let client = world.sites[NEAR].dial(1080);
-    assert_eq!(say(&mut world, client, SOCKS, 10), [5, 0, 5, 5, 0, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(exchange(&mut world, client, SOCKS, 10), [5, 0, 5, 5, 0, 1, 0, 0, 0, 0, 0, 0]);
     // Loopback is the gateway's own, here as at the far side.
     let client = world.sites[NEAR].dial(1080);
     let own = b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50";
-    assert_eq!(say(&mut world, client, own, 10)[..4], [5, 0, 5, 2]);
+    assert_eq!(exchange(&mut world, client, own, 10)[..4], [5, 0, 5, 2]);
     world.sites[NEAR].servers.insert("10.1.0.2:80".parse().unwrap(), Server::Waits);
     let slow = world.sites[NEAR].dial(8080);
     let gone = world.sites[NEAR].dial(8080);
-    say(&mut world, gone, CONNECT, 10);
-    assert_eq!(say(&mut world, slow, CONNECT, 10), b"");
+    exchange(&mut world, gone, CONNECT, 10);
+    assert_eq!(exchange(&mut world, slow, CONNECT, 10), b"");
     world.sites[NEAR].host_reset(gone);
     world.run_ms(10);
     let made = world.sites[NEAR].made.clone();
@@ -182,15 +182,15 @@ fn beside_the_pair_a_refusal_is_a_refusal_and_a_reset_a_reset() {
     world.sites[NEAR].servers.insert("10.1.0.2:80".parse().unwrap(), Server::Accepts);
     for side in 0..2 {
         let client = world.sites[NEAR].dial(1080);
-        say(&mut world, client, SOCKS, 10);
+        exchange(&mut world, client, SOCKS, 10);
         let ends = [client, *world.sites[NEAR].made.last().unwrap()];
         world.sites[NEAR].host_reset(ends[side]);
         world.run_ms(10);
         assert!(world.sites[NEAR].host_sees_reset(ends[1 - side]));
     }
-    assert_eq!((world.gateways[NEAR].figures().reset, world.gateways[NEAR].figures().memory_held), (2, 0));
+    assert_eq!((world.gateways[NEAR].metrics().reset, world.gateways[NEAR].metrics().memory_buffered), (2, 0));
     let client = world.sites[NEAR].dial(1080);
-    say(&mut world, client, SOCKS, 10);
+    exchange(&mut world, client, SOCKS, 10);
     world.gateways[NEAR].end();
     world.run_ms(10);
     assert!(world.sites[NEAR].host_sees_reset(client));

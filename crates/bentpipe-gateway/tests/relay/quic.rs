@@ -1,15 +1,15 @@
 //! The whole way: hosts, relay, QUIC, a link that loses packets.
 
 use crate::world::{FAR, NEAR, World, noise, text};
-use bentpipe_gateway::Notice;
+use bentpipe_gateway::LogEvent;
 use bentpipe_net::interception::GatewayProgram;
 
 #[test]
 fn a_pair_connects_relays_and_ends() {
     let mut world = World::quic(1, 0.01, |_| {});
     world.run_ms(3_000);
-    assert!(world.gateways.iter().all(|gateway| gateway.figures().connected));
-    assert!(world.gateways[NEAR].take_notices().contains(&Notice::Connected));
+    assert!(world.gateways.iter().all(|gateway| gateway.metrics().connected));
+    assert!(world.gateways[NEAR].take_log().contains(&LogEvent::Connected));
     let (client, server) = world.connect();
     let (up, down) = (noise(1, 1_000_000), text(2_000_000));
     assert!(world.transfer((NEAR, client), (FAR, server), &up) == up);
@@ -22,7 +22,7 @@ fn a_pair_connects_relays_and_ends() {
     assert!(world.sites[NEAR].host_sees_end(client));
     world.gateways[NEAR].drain();
     world.run_ms(3_000);
-    assert!(world.gateways[NEAR].is_done() && !world.gateways[FAR].figures().connected);
+    assert!(world.gateways[NEAR].is_done() && !world.gateways[FAR].metrics().connected);
 }
 
 #[test]
@@ -41,6 +41,6 @@ fn many_connections_at_once_are_not_mixed_up() {
         assert!(world.sites[NEAR].host_sees_end(*client));
     }
     for gateway in &world.gateways {
-        assert_eq!((gateway.figures().ended, gateway.figures().memory_held), (50, 0));
+        assert_eq!((gateway.metrics().ended, gateway.metrics().memory_buffered), (50, 0));
     }
 }

@@ -8,7 +8,7 @@ use bentpipe_net::interception::GatewayProgram;
 use bentpipe_net::units::{BitRate, DataSize};
 
 #[test]
-fn every_byte_arrives_both_ways_in_any_pieces() {
+fn every_byte_arrives_in_both_directions_in_any_pieces() {
     for (piece, length) in [(usize::MAX, 3_000_000), (1, 3_000), (7, 30_000), (1461, 500_000)] {
         let mut world = World::new(|_| {});
         let (client, server) = world.connect();
@@ -18,8 +18,8 @@ fn every_byte_arrives_both_ways_in_any_pieces() {
         let (up, down) = (noise(1, length), text(length));
         assert!(world.transfer((NEAR, client), (FAR, server), &up) == up, "up in pieces of {piece}");
         assert!(world.transfer((FAR, server), (NEAR, client), &down) == down, "down in pieces of {piece}");
-        let figures = world.gateways[NEAR].figures();
-        assert_eq!((figures.bytes_taken, figures.bytes_given), (length as u64, length as u64));
+        let metrics = world.gateways[NEAR].metrics();
+        assert_eq!((metrics.bytes_taken, metrics.bytes_given), (length as u64, length as u64));
     }
 }
 
@@ -37,7 +37,7 @@ fn a_reader_that_stands_still_holds_its_sender_back_and_nobody_else() {
     let most = 2 * (64 << 10) + 400_000 + 2 * Memory::CONNECTION.bytes as usize;
     assert!(sent < most, "{sent} bytes were taken though nobody reads");
     for gateway in &world.gateways {
-        assert!(gateway.figures().memory_held <= 400_000 + Memory::CONNECTION.bytes, "{:?}", gateway.figures());
+        assert!(gateway.metrics().memory_buffered <= 400_000 + Memory::CONNECTION.bytes, "{:?}", gateway.metrics());
     }
     let (client, server) = world.connect();
     let other = noise(2, 2_000_000);
@@ -53,7 +53,7 @@ fn a_reader_that_stands_still_holds_its_sender_back_and_nobody_else() {
     }
     assert!(got == data);
     world.run_ms(1_000);
-    assert!(world.gateways.iter().all(|gateway| gateway.figures().memory_held == 0));
+    assert!(world.gateways.iter().all(|gateway| gateway.metrics().memory_buffered == 0));
 }
 
 #[test]
@@ -74,24 +74,24 @@ fn text_shrinks_on_the_link_and_noise_costs_little_more() {
     let (client, server) = world.connect();
     let page = text(500_000);
     assert!(world.transfer((FAR, server), (NEAR, client), &page) == page);
-    let far = world.gateways[FAR].figures();
+    let far = world.gateways[FAR].metrics();
     assert!(far.bytes_sent * 3 < 500_000, "{} bytes for 500 kB of text", far.bytes_sent);
     assert!(far.compression_ratio() > 3.0);
     assert_eq!((far.compressed_from, far.contexts > 0), (500_000, true));
 
     let image = noise(3, 2_000_000);
     assert!(world.transfer((FAR, server), (NEAR, client), &image) == image);
-    let noise_cost = world.gateways[FAR].figures().bytes_sent - far.bytes_sent;
+    let noise_cost = world.gateways[FAR].metrics().bytes_sent - far.bytes_sent;
     assert!(noise_cost < 2_000_000 * 1002 / 1000, "{noise_cost}");
 
     world.sites[FAR].host_finish(server);
     world.sites[NEAR].host_finish(client);
     world.run_ms(1_000);
-    assert!(world.gateways.iter().all(|gateway| gateway.figures().contexts == 0));
+    assert!(world.gateways.iter().all(|gateway| gateway.metrics().contexts == 0));
 }
 
 #[test]
-fn compression_is_off_where_it_was_told_or_where_there_is_no_memory() {
+fn compression_is_off_where_configured_or_where_there_is_no_memory() {
     for change in [
         |config: &mut bentpipe_gateway::GatewayConfig| config.settings.compression = Compression::Off,
         |config: &mut bentpipe_gateway::GatewayConfig| config.settings.memory.compression = DataSize::from_bytes(0),
@@ -100,12 +100,12 @@ fn compression_is_off_where_it_was_told_or_where_there_is_no_memory() {
         let (client, server) = world.connect();
         let page = text(200_000);
         assert!(world.transfer((FAR, server), (NEAR, client), &page) == page);
-        let figures = world.gateways[FAR].figures();
+        let metrics = world.gateways[FAR].metrics();
         assert_eq!(
-            (figures.compressed_from, figures.contexts > 0),
+            (metrics.compressed_from, metrics.contexts > 0),
             (0, world.gateways[FAR].config().settings.memory.compression.bytes > 0)
         );
-        assert!(figures.bytes_sent > 200_000);
+        assert!(metrics.bytes_sent > 200_000);
     }
 }
 
@@ -113,12 +113,12 @@ fn compression_is_off_where_it_was_told_or_where_there_is_no_memory() {
 fn a_tls_connection_gives_its_room_for_compression_back() {
     let mut world = World::new(|_| {});
     let (client, server) = world.connect();
-    let before = world.gateways[FAR].figures().contexts;
+    let before = world.gateways[FAR].metrics().contexts;
     let mut hello = vec![0x16, 3, 1, 2, 0];
     hello.extend(text(500));
     assert!(world.transfer((NEAR, client), (FAR, server), &hello) == hello);
-    assert_eq!((before, world.gateways[FAR].figures().contexts), (1, 0));
-    assert_eq!(world.gateways[NEAR].figures().compressed_from, 0);
+    assert_eq!((before, world.gateways[FAR].metrics().contexts), (1, 0));
+    assert_eq!(world.gateways[NEAR].metrics().compressed_from, 0);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_connection_moves_between_classes() {
     world.transfer((FAR, server), (NEAR, client), &long);
     world.run_ms(10_000);
     world.transfer((FAR, server), (NEAR, client), &noise(5, 100));
-    let classes: Vec<Class> = world.pair.look().classes.iter().map(|(_, class)| *class).collect();
+    let classes: Vec<Class> = world.pair.channel().classes.iter().map(|(_, class)| *class).collect();
     assert_eq!(classes, [Class::Control, Class::Interactive, Class::Bulk, Class::Interactive]);
 }
 
@@ -145,7 +145,7 @@ fn idle_connections_cost_neither_time_nor_memory() {
     let polls = world.polls;
     for gateway in &world.gateways {
         assert_eq!(gateway.next_wake(), None);
-        assert_eq!((gateway.figures().connections_open, gateway.figures().memory_held), (200, 0));
+        assert_eq!((gateway.metrics().connections_open, gateway.metrics().memory_buffered), (200, 0));
     }
     world.run_ms(7 * 86_400_000);
     assert_eq!(world.polls, polls);
@@ -164,11 +164,11 @@ fn what_goes_past_is_measured_while_something_does() {
         world.sites[NEAR].changed.insert(bentpipe_net::socket::SocketId(u32::MAX));
         world.run_ms(10);
     }
-    let seen = world.pair.look().beside.last().copied().unwrap();
+    let seen = world.pair.channel().bypass.last().copied().unwrap();
     assert!((6_000_000..8_100_000).contains(&seen.bps), "{seen}");
-    assert_eq!(world.gateways[NEAR].figures().beside_packets, 1000);
+    assert_eq!(world.gateways[NEAR].metrics().bypass_packets, 1000);
     world.run_ms(10_000);
-    assert_eq!(world.pair.look().beside.last().copied(), Some(BitRate::from_bps(0)));
+    assert_eq!(world.pair.channel().bypass.last().copied(), Some(BitRate::from_bps(0)));
     assert_eq!(world.gateways[NEAR].next_wake(), None);
 }
 
@@ -180,8 +180,8 @@ fn a_new_rate_reaches_the_satellite_side() {
     let incoming = Some(BitRate::from_bps(20_000_000));
     world.gateways[NEAR].set_incoming(incoming);
     world.settle();
-    assert_eq!(world.pair.look().rates, [rate]);
-    assert_eq!(world.pair.look().incoming, [incoming]);
+    assert_eq!(world.pair.channel().rates, [rate]);
+    assert_eq!(world.pair.channel().incoming, [incoming]);
     assert_eq!(world.gateways[NEAR].config().satellite.rate, rate);
 }
 
@@ -203,10 +203,10 @@ fn the_total_of_memory_is_kept() {
         }
         world.run_ms(20);
     }
-    let held = world.gateways.each_ref().map(|gateway: &Gateway| gateway.figures().memory_held);
-    assert!(held.iter().all(|held| *held < 100_000 + 40 * Memory::CONNECTION.bytes), "{held:?}");
+    let buffered = world.gateways.each_ref().map(|gateway: &Gateway| gateway.metrics().memory_buffered);
+    assert!(buffered.iter().all(|buffered| *buffered < 100_000 + 40 * Memory::CONNECTION.bytes), "{buffered:?}");
     // The gateway that is full takes no more connections; the client asks again.
-    if held[NEAR] > 100_000 {
+    if buffered[NEAR] > 100_000 {
         let request = world.ask(crate::site::Server::Accepts);
         world.run_ms(700);
         assert_eq!(world.sites[NEAR].answered(request), None);

@@ -147,11 +147,11 @@ impl World {
             for end in [NEAR, FAR] {
                 let site = &mut self.sites[end];
                 let due = self.gateways[end].next_wake().is_some_and(|at| at <= self.now);
-                let news = !site.changed.is_empty()
+                let ready = !site.changed.is_empty()
                     || site.unseen > 0
                     || !site.incoming.is_empty()
                     || site.listeners.values().any(|(_, queue)| !queue.is_empty());
-                if due || news || self.pair.has_events(end) {
+                if due || ready || self.pair.has_events(end) {
                     self.polls += 1;
                     self.gateways[end].poll(self.now, site);
                     more = true;

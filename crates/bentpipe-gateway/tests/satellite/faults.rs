@@ -26,7 +26,7 @@ fn after_an_outage_of_thirty_seconds_data_flows_again_soon() {
     let flow = world.terminal().flows[&id];
     assert_eq!((flow.read, flow.wrong), (20_000_000, 0));
     let statistics = world.hub().satellite.statistics();
-    assert!(!statistics.held_down, "{statistics:?}");
+    assert!(!statistics.throttled, "{statistics:?}");
     assert_eq!((world.lost(HUB), world.lost(TERMINAL)), (vec![], vec![]));
 }
 
@@ -172,7 +172,7 @@ fn packets_doubled_damaged_and_late_change_nothing() {
     let statistics = world.terminal().satellite.statistics();
     assert!(statistics.forged > 5, "{statistics:?}");
     assert_eq!((world.lost(HUB), world.lost(TERMINAL)), (vec![], vec![]));
-    assert!(!world.hub().satellite.statistics().held_down);
+    assert!(!world.hub().satellite.statistics().throttled);
 }
 
 #[test]

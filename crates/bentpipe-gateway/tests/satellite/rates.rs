@@ -15,12 +15,12 @@ fn declared(bps: Option<u64>) -> World {
 }
 
 #[test]
-fn a_rate_three_times_too_high_is_noticed_and_held_down() {
+fn a_rate_three_times_too_high_is_noticed_and_throttled() {
     let mut world = declared(Some(30_000_000));
     world.connect();
     let start = world.now;
     world.hub().open(start, Class::Bulk, 100_000_000);
-    world.run(start + seconds(6.0), |world| world.stations[HUB].satellite.statistics().held_down);
+    world.run(start + seconds(6.0), |world| world.stations[HUB].satellite.statistics().throttled);
     println!("held down after {:.2} s", world.now.since(start).as_secs_f64());
     assert!(world.now < start + seconds(6.0));
     world.run(start + seconds(20.0), |_| false);
@@ -32,7 +32,7 @@ fn a_rate_three_times_too_high_is_noticed_and_held_down() {
     assert!(read * 8.0 / 30.0 > 8.3e6, "{read}");
     assert!(sent / read < 1.12, "{}", sent / read);
     let statistics = world.hub().satellite.statistics();
-    assert!(statistics.held_down && statistics.declared_bps == 30_000_000, "{statistics:?}");
+    assert!(statistics.throttled && statistics.declared_bps == 30_000_000, "{statistics:?}");
 }
 
 fn total_read(world: &World) -> u64 {
@@ -51,8 +51,8 @@ fn a_rate_halved_in_mid_transfer_is_followed_down_and_up() {
     let start = world.now;
     world.hub().open(start, Class::Bulk, 200_000_000);
     world.run(at(10.0), |_| false);
-    assert!(!world.hub().satellite.statistics().held_down);
-    world.run(at(15.0), |world| world.stations[HUB].satellite.statistics().held_down);
+    assert!(!world.hub().satellite.statistics().throttled);
+    world.run(at(15.0), |world| world.stations[HUB].satellite.statistics().throttled);
     println!("noticed after {:.2} s", world.now.since(at(10.0)).as_secs_f64());
     assert!(world.now < at(15.0));
     world.run(at(18.0), |_| false);
@@ -61,7 +61,7 @@ fn a_rate_halved_in_mid_transfer_is_followed_down_and_up() {
     let rate = (total_read(&world) - before) as f64 * 8.0 / 12.0;
     println!("at half rate {:.2} Mbit/s", rate / 1e6);
     assert!(rate > 4.0e6, "{rate}");
-    world.run(at(100.0), |world| !world.stations[HUB].satellite.statistics().held_down);
+    world.run(at(100.0), |world| !world.stations[HUB].satellite.statistics().throttled);
     println!("whole again {:.1} s after", world.now.since(at(30.0)).as_secs_f64());
     assert!(world.now < at(100.0), "{:?}", world.hub().satellite.statistics());
 }
@@ -82,7 +82,7 @@ fn an_undeclared_rate_is_measured() {
 }
 
 #[test]
-fn a_rate_declared_anew_counts_at_once() {
+fn a_newly_declared_rate_counts_at_once() {
     let mut world = declared(Some(10_000_000));
     world.connect();
     let start = world.now;

@@ -43,7 +43,7 @@ fn the_model_handshake_is_as_long_as_the_real_one() {
 }
 
 #[test]
-fn strangers_are_refused_on_both_sides() {
+fn unauthenticated_peers_are_refused_on_both_sides() {
     let cases = [
         ([tls(1, 2), tls(3, 1)], "the hub does not know the terminal"),
         ([tls(1, 2), tls(2, 3)], "the terminal does not know the hub"),
@@ -53,10 +53,11 @@ fn strangers_are_refused_on_both_sides() {
         let mut world = World::with_cryptos(GEO, 1, cryptos, |_| {});
         world.run(at(30.0), |_| false);
         assert_eq!(world.hub().count(&Event::Connected), 0, "{what}");
-        assert!(world.lost(TERMINAL).contains(&Loss::Stranger), "{what}: {:?}", world.stations[TERMINAL].events);
+        assert!(world.lost(TERMINAL).contains(&Loss::Unauthenticated), "{what}: {:?}", world.stations[TERMINAL].events);
         assert!(world.lost(TERMINAL).len() <= 3, "{what}: it does not try without pause");
-        let strangers: u64 = world.stations.iter().map(|s| s.satellite.statistics().strangers).sum();
-        assert!(strangers > 0, "{what}");
+        let unauthenticated_peers: u64 =
+            world.stations.iter().map(|s| s.satellite.statistics().unauthenticated_peers).sum();
+        assert!(unauthenticated_peers > 0, "{what}");
         assert!(!world.terminal().satellite.is_connected());
     }
 }
@@ -65,10 +66,10 @@ fn strangers_are_refused_on_both_sides() {
 fn call(world: &mut World, caller: u32) {
     let mut config = world.config_of(TERMINAL).clone();
     config.rate = None;
-    let mut stranger = QuicSatellite::new(world.now, config, Crypto::Model(9), u64::from(caller)).unwrap();
-    stranger.wake(world.now);
+    let mut unauthenticated_peer = QuicSatellite::new(world.now, config, Crypto::Model(9), u64::from(caller)).unwrap();
+    unauthenticated_peer.wake(world.now);
     let mut datagram = Vec::new();
-    while stranger.poll_transmit(world.now, &mut datagram).is_some() {
+    while unauthenticated_peer.poll_transmit(world.now, &mut datagram).is_some() {
         let from = std::net::SocketAddr::from(([10, 1, (caller >> 8) as u8, caller as u8], 1000));
         world.hand(HUB, from, datagram.clone());
     }
@@ -114,7 +115,7 @@ fn a_flood_of_callers_opens_nothing_and_does_not_keep_the_pair_apart() {
     println!("back after {:.2} s; {callers} callers, {most} handshakes", world.now.since(start).as_secs_f64());
     assert!(connected(&world));
     assert!((1..=8).contains(&most), "{most} handshakes at once");
-    let strange = world.hub().satellite.statistics().stranger_packets;
+    let strange = world.hub().satellite.statistics().unauthenticated_packets;
     assert!(strange > u64::from(callers) / 2, "{strange} of {callers}");
     // Nothing of them is left when they have gone.
     let until = world.now + seconds(60.0);
@@ -123,7 +124,7 @@ fn a_flood_of_callers_opens_nothing_and_does_not_keep_the_pair_apart() {
 }
 
 #[test]
-fn a_restarted_terminal_gets_in_on_a_thin_link_while_strangers_call() {
+fn a_restarted_terminal_gets_in_on_a_thin_link_while_unauthenticated_peers_call() {
     let mut world = World::new(&GEO.replace("10 Mbit/s", "64 kbit/s"), 1);
     world.connect();
     let mut callers = 0;
@@ -146,7 +147,7 @@ fn of_another_version(number: u32) -> (std::net::SocketAddr, Vec<u8>) {
 }
 
 #[test]
-fn packets_of_strangers_do_not_starve_a_thin_link() {
+fn unauthenticated_packets_do_not_starve_a_thin_link() {
     let fetch = |flood: bool| {
         let mut world = World::new(&GEO.replace("10 Mbit/s", "64 kbit/s"), 1);
         world.connect();
@@ -180,7 +181,7 @@ fn packets_of_strangers_do_not_starve_a_thin_link() {
             world.run(until, |_| false);
         }
         let answered = world.link_bytes()[HUB] - before;
-        (time, sent, answered, number, world.hub().satellite.statistics().stranger_packets)
+        (time, sent, answered, number, world.hub().satellite.statistics().unauthenticated_packets)
     };
     let (clean, clean_sent, ..) = fetch(false);
     let (flooded, flooded_sent, answered, number, counted) = fetch(true);

@@ -12,7 +12,7 @@ fn world() -> World {
 }
 
 #[test]
-fn each_direction_ends_by_itself_and_delivery_is_told() {
+fn each_direction_ends_by_itself_and_delivery_is_reported() {
     let mut world = world();
     world.hub().answer = 30_000;
     let now = world.now;
@@ -60,23 +60,23 @@ fn a_reset_and_a_stop_arrive_with_their_codes() {
 fn the_memory_of_streams_is_counted_and_given_back() {
     let mut world = World::new(&GEO.replace("framing", "loss = \"1 %\"\nframing"), 1);
     world.connect();
-    let held = |world: &World, side: usize| {
+    let buffered = |world: &World, side: usize| {
         let seen = world.stations[side].satellite.statistics();
         (seen.queued_bytes, seen.unacknowledged_bytes, seen.unread_bytes)
     };
-    assert_eq!([HUB, TERMINAL].map(|side| held(&world, side)), [(0, 0, 0); 2]);
+    assert_eq!([HUB, TERMINAL].map(|side| buffered(&world, side)), [(0, 0, 0); 2]);
     let start = world.now;
     // Nobody reads for three seconds; one of the streams is reset and one stopped in the middle.
     world.stations[HUB].read_from = start + seconds(3.0);
     let ids = [(); 4].map(|()| world.terminal().open(start, Class::Bulk, 2_000_000));
     world.pump();
     world.run(start + seconds(2.0), |_| false);
-    let (queued, unacknowledged, _) = held(&world, TERMINAL);
+    let (queued, unacknowledged, _) = buffered(&world, TERMINAL);
     // What waits is little on purpose; a round trip of 10 Mbit/s is on its way (750 kB), and what lost packets hold back.
     assert!((1..=64 << 10).contains(&queued), "{queued}");
     assert!((600_000..=1_600_000).contains(&unacknowledged), "{unacknowledged}");
     // What has arrived waits for the reader: all that has been delivered, and what came after lost packets.
-    let (.., unread) = held(&world, HUB);
+    let (.., unread) = buffered(&world, HUB);
     let delivered = world.stations[TERMINAL].satellite.statistics().delivered_bytes;
     assert!(unread > delivered && unread < delivered + 1_000_000, "{unread} of {delivered}");
     let now = world.now;
@@ -87,7 +87,7 @@ fn the_memory_of_streams_is_counted_and_given_back() {
     for id in &ids[2..] {
         assert_eq!(world.stations[HUB].flows[id].read, 2_000_000);
     }
-    assert_eq!([HUB, TERMINAL].map(|side| held(&world, side)), [(0, 0, 0); 2]);
+    assert_eq!([HUB, TERMINAL].map(|side| buffered(&world, side)), [(0, 0, 0); 2]);
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn bit_errors_on_a_t1_cost_what_they_must() {
 }
 
 #[test]
-fn a_fast_asymmetric_link_is_filled_with_loss_both_ways() {
+fn a_fast_asymmetric_link_is_filled_with_loss_in_both_directions() {
     let text = "one_way_delay = \"300 ms\"\nmtu = \"1500 B\"\nframing = \"none\"\nloss = \"1 %\"\n\
                 [forward]\nrate = \"250 Mbit/s\"\nqueue = { bytes = \"4 MB\" }\n\
                 [return]\nrate = \"3 Mbit/s\"\nqueue = { bytes = \"250 kB\" }\n";
@@ -140,11 +140,11 @@ fn interactive_data_does_not_wait_behind_bulk() {
 }
 
 #[test]
-fn traffic_beside_the_pair_gets_its_share() {
+fn traffic_that_bypasses_the_pair_gets_its_share() {
     let mut world = geo(0.0, 1);
     world.connect();
     let start = world.now;
-    world.hub().satellite.set_beside(start, bentpipe_net::units::BitRate::from_bps(4_000_000));
+    world.hub().satellite.set_bypass(start, bentpipe_net::units::BitRate::from_bps(4_000_000));
     let time = world.fetch(1, 100, 3_000_000, 30.0)[0];
     let share = share(3_000_000, time, 0.6, 6e6);
     assert!((0.94..0.97).contains(&share), "{share}");

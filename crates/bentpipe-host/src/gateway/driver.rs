@@ -8,7 +8,7 @@ use super::token;
 use crate::clock::Clock;
 use crate::namespace::Namespace;
 use crate::sockets::{ProgramSockets, SocketsView};
-use bentpipe_gateway::{Figures, Gateway, Notice};
+use bentpipe_gateway::{Gateway, LogEvent, Metrics};
 use bentpipe_net::interception::GatewayProgram;
 use bentpipe_net::socket::SocketId;
 use bentpipe_net::time::Duration;
@@ -137,8 +137,8 @@ impl<P: GatewayProgram + 'static> GatewayDriver<P> {
 impl GatewayDriver<Gateway> {
     /// Its counters so far. `None`: its thread is gone.
     #[must_use]
-    pub fn figures(&self) -> Option<Figures> {
-        self.with(|gateway| gateway.figures())
+    pub fn metrics(&self) -> Option<Metrics> {
+        self.with(|gateway| gateway.metrics())
     }
 
     /// The link's rate has changed; `None`: measure it.
@@ -157,16 +157,16 @@ impl GatewayDriver<Gateway> {
     }
 
     /// The events since the last call.
-    pub fn take_notices(&self) -> Vec<Notice> {
-        self.with(Gateway::take_notices).unwrap_or_default()
+    pub fn take_log(&self) -> Vec<LogEvent> {
+        self.with(Gateway::take_log).unwrap_or_default()
     }
 
     /// Resets what is still open, takes leave of the other gateway, and ends. The last figures.
     #[must_use]
-    pub fn stop(self) -> Figures {
+    pub fn stop(self) -> Metrics {
         self.with(Gateway::end);
         // It is polled once more before it obeys.
-        self.end().map(|gateway| gateway.figures()).unwrap_or_default()
+        self.end().map(|gateway| gateway.metrics()).unwrap_or_default()
     }
 }
 

@@ -14,7 +14,7 @@
 //! leaves the set.
 
 use super::netfilter::PacketLog;
-use crate::netlink::{Netlink, Rule, Way};
+use crate::netlink::{Netlink, NextHop, Rule};
 use bentpipe_gateway::file::{CaptureRules, Network};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -67,7 +67,7 @@ pub struct Firewall {
     netlink: Netlink,
     table: String,
     /// The way whose forwarded packets are counted.
-    link: Option<Way>,
+    link: Option<NextHop>,
     routes: Vec<Rule>,
     leaves: String,
 }
@@ -88,7 +88,7 @@ const INSTALL_LIMIT: Duration = Duration::from_secs(10);
 /// Longest wait for the rules of a predecessor to go.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(2);
 /// The counter of what goes past.
-pub(crate) const COUNTER: &str = "beside";
+pub(crate) const COUNTER: &str = "bypass";
 /// The set of the device that leads to the other gateway.
 const LINK: &str = "link";
 /// The chain for packets that leave by that device and came in by it: where it leads to the site, too.
@@ -153,7 +153,7 @@ impl Firewall {
         drop(command);
         let table = table(rules.group);
         let mut orders = nft.stdin.take();
-        let asked = orders.as_mut().map_or(Ok(()), |orders| {
+        let requested = orders.as_mut().map_or(Ok(()), |orders| {
             orders.write_all(rules.text().as_bytes())?;
             orders.write_all(b"\nlist tables\n")?;
             orders.flush()
@@ -161,7 +161,7 @@ impl Firewall {
         // A broken pipe: what it said tells why.
         let mut output = File::from(output);
         let installed = wait_for(&mut output, &format!("table inet {table}\n"));
-        if let Err(error) = asked.and(installed) {
+        if let Err(error) = requested.and(installed) {
             drop(orders);
             let _ = nft.kill();
             let _ = nft.wait();
@@ -197,18 +197,18 @@ impl Firewall {
     }
 
     /// Counts what is forwarded by the way that leads to the other gateway. `Some`: it has changed to this one.
-    pub(crate) fn count_towards(&mut self, peer: IpAddr) -> io::Result<Option<Way>> {
-        let way = self.netlink.way_to(peer)?;
+    pub(crate) fn count_towards(&mut self, peer: IpAddr) -> io::Result<Option<NextHop>> {
+        let route = self.netlink.route_to(peer)?;
         // A quoted string has no way to hold these.
-        if self.link.as_ref() == Some(&way) || way.device.contains(['"', '\\']) {
+        if self.link.as_ref() == Some(&route) || route.device.contains(['"', '\\']) {
             return Ok(None);
         }
         self.hear_out()?;
         if let Some(orders) = &mut self.orders {
-            orders.write_all(count_order(&self.table, &way).as_bytes())?;
+            orders.write_all(count_order(&self.table, &route).as_bytes())?;
         }
-        self.link = Some(way.clone());
-        Ok(Some(way))
+        self.link = Some(route.clone());
+        Ok(Some(route))
     }
 
     /// Reads what `nft` has said, so that it can say more.
@@ -410,17 +410,17 @@ impl Rules<'_> {
 
 /// Counts what is forwarded by this way. Of packets that came in by the same device, those to the site have another next hop;
 /// it is known of the family by which the gateways reach each other, and both directions of the other family count.
-fn count_order(table: &str, way: &Way) -> String {
+fn count_order(table: &str, route: &NextHop) -> String {
     let (set, chain) = (format!("inet {table} {LINK}"), format!("inet {table} {TURNED}"));
     let counter = format!("counter name {COUNTER}");
-    let rules = match way.next_hop {
+    let rules = match route.next_hop {
         Some(IpAddr::V4(hop)) => vec![format!("rt ip nexthop {hop} {counter}"), format!("meta nfproto ipv6 {counter}")],
         Some(IpAddr::V6(hop)) => {
             vec![format!("rt ip6 nexthop {hop} {counter}"), format!("meta nfproto ipv4 {counter}")]
         }
         None => vec![counter],
     };
-    let mut order = format!("flush set {set}; add element {set} {{ \"{}\" }}; flush chain {chain}", way.device);
+    let mut order = format!("flush set {set}; add element {set} {{ \"{}\" }}; flush chain {chain}", route.device);
     for rule in rules {
         order.push_str(&format!("; add rule {chain} {rule}"));
     }

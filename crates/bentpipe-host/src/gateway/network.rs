@@ -9,7 +9,7 @@ use super::relay_socket::{prepare_for_relay, set_transparent};
 use super::rights::Rights;
 use super::token;
 use crate::namespace::{read_sysctl, write_sysctl};
-use bentpipe_net::held_requests::Ends;
+use bentpipe_net::held_requests::Endpoints;
 use rustix::event::epoll;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
@@ -52,7 +52,7 @@ impl Network {
         Ok(network)
     }
 
-    fn rules<'a>(&self, options: &'a SiteOptions, admitted: &'a [Ends]) -> io::Result<Rules<'a>> {
+    fn rules<'a>(&self, options: &'a SiteOptions, admitted: &'a [Endpoints]) -> io::Result<Rules<'a>> {
         Ok(Rules {
             capture: options.rules.as_ref(),
             closed: options.closed,
@@ -70,7 +70,7 @@ impl Network {
     }
 
     /// After somebody ended `nft`. `admitted`: whose handshakes are under way.
-    pub fn install_again(&mut self, options: &SiteOptions, admitted: &[Ends], epoll: &OwnedFd) -> io::Result<()> {
+    pub fn install_again(&mut self, options: &SiteOptions, admitted: &[Endpoints], epoll: &OwnedFd) -> io::Result<()> {
         // Its routes have the same names as the next one's.
         self.firewall = None;
         let firewall = Firewall::install(&self.rules(options, admitted)?)?;

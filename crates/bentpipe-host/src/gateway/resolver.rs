@@ -36,7 +36,7 @@ type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 struct Shared {
     look_up: LookUp,
     questions: Mutex<Questions>,
-    asked: Condvar,
+    requested: Condvar,
     wake: OwnedFd,
 }
 
@@ -83,7 +83,7 @@ impl Resolver {
     fn with(look_up: LookUp) -> io::Result<Resolver> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (answered, answers) = channel();
-        let shared = Arc::new(Shared { look_up, questions: Mutex::default(), asked: Condvar::new(), wake });
+        let shared = Arc::new(Shared { look_up, questions: Mutex::default(), requested: Condvar::new(), wake });
         Ok(Resolver { shared, answers, answered, threads: 0 })
     }
 
@@ -107,7 +107,7 @@ impl Resolver {
                 Err(_) => return false,
             }
         }
-        self.shared.asked.notify_one();
+        self.shared.requested.notify_one();
         true
     }
 
@@ -121,7 +121,7 @@ impl Resolver {
 impl Drop for Resolver {
     fn drop(&mut self) {
         self.shared.lock().ended = true;
-        self.shared.asked.notify_all();
+        self.shared.requested.notify_all();
     }
 }
 
@@ -142,7 +142,7 @@ impl Shared {
         let mut questions = self.lock();
         while !questions.ended {
             let Some((client, Question { socket, name, port })) = questions.take() else {
-                self.asked.wait(&mut questions);
+                self.requested.wait(&mut questions);
                 continue;
             };
             drop(questions);

@@ -8,7 +8,7 @@ use super::resolver::Resolver;
 use super::syn::Syn;
 use super::token;
 use crate::netlink::index_of;
-use bentpipe_net::held_requests::{Ends, HeldRequests, Hold};
+use bentpipe_net::held_requests::{Endpoints, HeldRequests, Hold};
 use bentpipe_net::interception::Bypassed;
 use bentpipe_net::socket::SocketId;
 use bentpipe_net::time::{Duration, Instant};
@@ -29,12 +29,12 @@ pub(super) struct Site {
     early_demux: EarlyDemux,
     pub held: HeldRequests<Syn>,
     /// Client and server of each socket that answers a request.
-    pub answers: BTreeMap<SocketId, Ends>,
+    pub answers: BTreeMap<SocketId, Endpoints>,
     /// Answered requests whose connection is open.
-    pub relayed: BTreeMap<Ends, SocketId>,
+    pub relayed: BTreeMap<Endpoints, SocketId>,
     /// Connections that were made in a client's name, by that name and their server, and the reverse.
-    pub named: BTreeMap<Ends, SocketId>,
-    pub names: BTreeMap<SocketId, Ends>,
+    pub named: BTreeMap<Endpoints, SocketId>,
+    pub names: BTreeMap<SocketId, Endpoints>,
     /// Sockets that changed since the program was last given them.
     pub changed: BTreeSet<SocketId>,
     pub resolver: Resolver,
@@ -221,7 +221,7 @@ impl Site {
         // Another gateway of this machine may have given it back at its end.
         let _ = self.early_demux.stop();
         if network.firewall.as_mut().is_none_or(Firewall::is_gone) {
-            let admitted: Vec<Ends> = self.held.handshakes().take(ADMITTED_AGAIN).collect();
+            let admitted: Vec<Endpoints> = self.held.handshakes().take(ADMITTED_AGAIN).collect();
             let again = network.install_again(&self.options, &admitted, epoll);
             self.remark(match again {
                 Ok(()) => "somebody ended nft, and the firewall's rules with it: installed again".into(),

@@ -8,7 +8,7 @@ use super::site::{HANDSHAKE_MAX, Lookup, Site};
 use super::syn::Syn;
 use crate::sockets::{SocketsView, bound, bytes_unacknowledged, error_of};
 use bentpipe_net::delegate_sockets;
-use bentpipe_net::held_requests::Ends;
+use bentpipe_net::held_requests::Endpoints;
 use bentpipe_net::interception::{Bypassed, GatewaySockets, Interception, Named, Refusal, Request, RequestId};
 use bentpipe_net::socket::{Connection, SocketError, SocketId, Sockets};
 use bentpipe_net::time::{Duration, Instant};
@@ -379,7 +379,7 @@ impl GatewaySockets for GatewayView<'_> {
         let own = socket.local_addr().ok().and_then(|address| address.as_socket());
         let id = self.sockets.add(socket, open)?;
         if let (Some(own), Some(_)) = (own, client) {
-            let ends: Ends = (own, to);
+            let ends: Endpoints = (own, to);
             self.site.names.insert(id, ends);
             self.site.named.insert(ends, id);
         }

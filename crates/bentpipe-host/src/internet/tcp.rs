@@ -143,8 +143,8 @@ fn open(
     connections: &Connections,
     translate: &dyn Fn(SocketAddrV4) -> Option<SocketAddrV4>,
 ) -> io::Result<()> {
-    let SocketAddr::V4(asked) = near.local_addr()? else { return Err(io::ErrorKind::Unsupported.into()) };
-    let address = translate(asked).ok_or(io::ErrorKind::ConnectionRefused)?;
+    let SocketAddr::V4(requested) = near.local_addr()? else { return Err(io::ErrorKind::Unsupported.into()) };
+    let address = translate(requested).ok_or(io::ErrorKind::ConnectionRefused)?;
     let far = TcpStream::connect_timeout(&address.into(), CONNECT_LIMIT)?;
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;

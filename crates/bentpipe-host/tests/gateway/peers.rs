@@ -15,7 +15,7 @@ pub const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 pub const WAIT: Duration = Duration::from_secs(20);
 
 /// The two ends of a connection: the client's and the server's.
-pub type Ends = (TcpStream, TcpStream);
+pub type ConnectionPair = (TcpStream, TcpStream);
 
 /// Runs `ip` in the calling thread's namespace.
 pub fn ip(arguments: &str) -> io::Result<()> {
@@ -62,7 +62,7 @@ fn words(words: u32) -> Vec<u8> {
 }
 
 /// Every byte arrives, then the end; `first` (the client or the server) ends its direction before the other begins.
-pub fn every_byte_both_ways((near, far): Ends, count: u32, client_first: bool) {
+pub fn every_byte_in_both_directions((near, far): ConnectionPair, count: u32, client_first: bool) {
     let (mut first, mut second) = if client_first { (near, far) } else { (far, near) };
     for end in [&first, &second] {
         end.set_read_timeout(Some(WAIT)).unwrap();
@@ -86,7 +86,7 @@ pub fn every_byte_both_ways((near, far): Ends, count: u32, client_first: bool) {
 }
 
 /// What one end resets, the other sees reset.
-pub fn a_reset_is_a_reset((near, far): Ends, by_client: bool) {
+pub fn a_reset_is_a_reset((near, far): ConnectionPair, by_client: bool) {
     far.set_read_timeout(Some(WAIT)).unwrap();
     let (gone, mut left) = if by_client { (near, far) } else { (far, near) };
     SockRef::from(&gone).set_linger(Some(Duration::ZERO)).unwrap();
@@ -95,7 +95,7 @@ pub fn a_reset_is_a_reset((near, far): Ends, by_client: bool) {
 }
 
 /// An urgent byte (RFC 9293 §3.8.5) among others is urgent at the other end, too.
-pub fn an_urgent_byte_arrives((mut from, mut to): Ends) {
+pub fn an_urgent_byte_arrives((mut from, mut to): ConnectionPair) {
     from.write_all(b"plain").unwrap();
     SockRef::from(&from).send_out_of_band(b"!").unwrap();
     let mut seen = [0; 5];

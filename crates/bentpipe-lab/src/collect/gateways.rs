@@ -6,36 +6,36 @@ use crate::record::{
 };
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
-use bentpipe_gateway::notice::{Outcome, Server};
+use bentpipe_gateway::log_event::{Outcome, Server};
 use bentpipe_gateway::satellite::Loss;
-use bentpipe_gateway::{Figures, Notice};
+use bentpipe_gateway::{LogEvent, Metrics};
 use bentpipe_net::time::Instant;
 
 /// Notices kept of one gateway; further ones are counted.
-const NOTICES_MAX: usize = 200;
+const LOG_EVENTS_MAX: usize = 200;
 
 /// The state of one gateway at the end.
 #[derive(Clone, Debug, Default)]
-pub struct LeftGateway {
+pub struct GatewayResult {
     /// Its totals.
-    pub figures: Figures,
+    pub metrics: Metrics,
     /// Its log.
-    pub notices: NoticeLog,
+    pub log: EventLog,
 }
 
 /// The log of a gateway, in order of time.
 #[derive(Clone, Debug, Default)]
-pub struct NoticeLog {
-    said: Vec<(Instant, Notice)>,
+pub struct EventLog {
+    said: Vec<(Instant, LogEvent)>,
     left_out: u64,
 }
 
-impl NoticeLog {
+impl EventLog {
     /// Adds what it says now.
-    pub fn extend(&mut self, now: Instant, notices: impl IntoIterator<Item = Notice>) {
-        for notice in notices {
-            if self.said.len() < NOTICES_MAX {
-                self.said.push((now, notice));
+    pub fn extend(&mut self, now: Instant, log: impl IntoIterator<Item = LogEvent>) {
+        for log_event in log {
+            if self.said.len() < LOG_EVENTS_MAX {
+                self.said.push((now, log_event));
             } else {
                 self.left_out += 1;
             }
@@ -44,13 +44,13 @@ impl NoticeLog {
 
     /// When the pair was first connected.
     pub fn connected_at(&self) -> Option<Instant> {
-        self.said.iter().find(|(_, notice)| *notice == Notice::Connected).map(|(at, _)| *at)
+        self.said.iter().find(|(_, log_event)| *log_event == LogEvent::Connected).map(|(at, _)| *at)
     }
 
     /// Those after the first `count`, as the record keeps them.
     pub fn after(&self, count: usize) -> Vec<TimedEvent> {
         let kept = self.said.get(count..).unwrap_or_default();
-        kept.iter().map(|(at, notice)| TimedEvent { at: at.as_secs_f64(), event: event(notice) }).collect()
+        kept.iter().map(|(at, log_event)| TimedEvent { at: at.as_secs_f64(), event: event(log_event) }).collect()
     }
 
     fn events(&self) -> Vec<TimedEvent> {
@@ -64,35 +64,35 @@ impl NoticeLog {
 }
 
 /// As the record keeps it.
-fn event(notice: &Notice) -> GatewayEvent {
-    match notice {
-        Notice::Connected => GatewayEvent::Connected,
-        Notice::Silent => GatewayEvent::Silent,
-        Notice::Heard => GatewayEvent::Heard,
-        Notice::Lost { why, connections } => {
+fn event(log_event: &LogEvent) -> GatewayEvent {
+    match log_event {
+        LogEvent::Connected => GatewayEvent::Connected,
+        LogEvent::Silent => GatewayEvent::Silent,
+        LogEvent::Heard => GatewayEvent::Heard,
+        LogEvent::Lost { why, connections } => {
             let why = match why {
                 Loss::Silence => PairLoss::Silence,
                 Loss::Restarted => PairLoss::Restarted,
                 Loss::Closed => PairLoss::Closed,
-                Loss::Stranger => PairLoss::Unauthenticated,
+                Loss::Unauthenticated => PairLoss::Unauthenticated,
                 // Both gateways of a run are of one version.
                 Loss::Version | Loss::Protocol => PairLoss::Protocol,
             };
             GatewayEvent::Lost { why, connections: *connections as u64 }
         }
-        Notice::Stranger(count) => GatewayEvent::UnauthenticatedPeer { count: *count },
-        Notice::OtherVersion(_) => GatewayEvent::Other { text: notice.to_string() },
-        Notice::StrangerPackets(count) => GatewayEvent::UnauthenticatedPackets { count: *count },
-        Notice::HeldDown { declared, now } => GatewayEvent::Throttled { declared: declared.bps, now: now.bps },
-        Notice::Released => GatewayEvent::Released,
-        Notice::NotOpened { client, server, outcome } => {
+        LogEvent::Unauthenticated(count) => GatewayEvent::UnauthenticatedPeer { count: *count },
+        LogEvent::OtherVersion(_) => GatewayEvent::Other { text: log_event.to_string() },
+        LogEvent::UnauthenticatedPackets(count) => GatewayEvent::UnauthenticatedPackets { count: *count },
+        LogEvent::Throttled { declared, now } => GatewayEvent::Throttled { declared: declared.bps, now: now.bps },
+        LogEvent::Released => GatewayEvent::Released,
+        LogEvent::NotOpened { client, server, outcome } => {
             let why = match outcome {
                 Outcome::Refused => RefusedBecause::Refused,
                 Outcome::Unreachable => RefusedBecause::Unreachable,
                 Outcome::TimedOut => RefusedBecause::TimedOut,
                 Outcome::Denied => RefusedBecause::Denied,
                 Outcome::Busy => RefusedBecause::Busy,
-                Outcome::Open => return GatewayEvent::Other { text: notice.to_string() },
+                Outcome::Open => return GatewayEvent::Other { text: log_event.to_string() },
             };
             let host = match server {
                 Server::Address(address) => address.ip().to_string(),
@@ -100,15 +100,15 @@ fn event(notice: &Notice) -> GatewayEvent {
             };
             GatewayEvent::NotOpened { client: client.map(Into::into), host, port: server.port(), why }
         }
-        Notice::Failing { bypass } => GatewayEvent::Failing { bypass: *bypass },
-        Notice::Relaying => GatewayEvent::Relaying,
-        Notice::LimitReached(limit) => GatewayEvent::LimitReached { limit: (*limit).to_owned() },
-        Notice::Malformed { what } => GatewayEvent::Malformed { what: (*what).to_owned() },
-        Notice::AddressesHidden => GatewayEvent::AddressesHidden,
-        Notice::NoSocket { what, port, why } => {
+        LogEvent::Failing { bypass } => GatewayEvent::Failing { bypass: *bypass },
+        LogEvent::Relaying => GatewayEvent::Relaying,
+        LogEvent::LimitReached(limit) => GatewayEvent::LimitReached { limit: (*limit).to_owned() },
+        LogEvent::Malformed { what } => GatewayEvent::Malformed { what: (*what).to_owned() },
+        LogEvent::AddressesHidden => GatewayEvent::AddressesHidden,
+        LogEvent::NoSocket { what, port, why } => {
             GatewayEvent::NoSocket { socket: (*what).to_owned(), port: *port, why: why.to_string() }
         }
-        Notice::Dropped(count) => GatewayEvent::Dropped { count: *count },
+        LogEvent::Dropped(count) => GatewayEvent::Dropped { count: *count },
     }
 }
 
@@ -119,43 +119,43 @@ pub fn compared(case: &Case) -> Option<Compared> {
 }
 
 /// The records of a case's pairs; `left`: of each, the hub's side, then the terminal's.
-pub fn gateway_records(case: &Case, left: &[[LeftGateway; 2]]) -> Vec<GatewayRecord> {
+pub fn gateway_records(case: &Case, left: &[[GatewayResult; 2]]) -> Vec<GatewayRecord> {
     case.pairs.iter().zip(left).map(|(pair, left)| gateway_record(case, pair, left)).collect()
 }
 
-fn gateway_record(case: &Case, pair: &Pair, left: &[LeftGateway; 2]) -> GatewayRecord {
+fn gateway_record(case: &Case, pair: &Pair, left: &[GatewayResult; 2]) -> GatewayRecord {
     let link = &case.links[pair.link];
     let side = |side: usize| GatewaySideRecord {
         site: pair.sites[side].clone(),
         before: link.sites[side].clone(),
-        measurements: measurements(&left[side], &left[1 - side].figures),
-        events: left[side].notices.events(),
+        measurements: measurements(&left[side], &left[1 - side].metrics),
+        events: left[side].log.events(),
     };
     let settings =
-        pair.settings.told().into_iter().map(|(name, value)| GatewaySetting { name: name.to_owned(), value });
+        pair.settings.listed().into_iter().map(|(name, value)| GatewaySetting { name: name.to_owned(), value });
     GatewayRecord { link: link.name.clone(), settings: settings.collect(), sides: vec![side(0), side(1)] }
 }
 
 /// `other`: what the other side did; only it knows what has arrived there.
-fn measurements(left: &LeftGateway, other: &Figures) -> Vec<Measurement> {
-    let LeftGateway { figures, notices } = left;
-    let satellite = &figures.satellite;
+fn measurements(left: &GatewayResult, other: &Metrics) -> Vec<Measurement> {
+    let GatewayResult { metrics, log } = left;
+    let satellite = &metrics.satellite;
     let count = |name, value: u64| (name, Unit::Number, value as f64);
     let bytes = |name, value: u64| (name, Unit::Bytes, value as f64);
     let mut all = Vec::new();
-    all.extend(notices.connected_at().map(|at| ("connected_after", Unit::Seconds, at.as_secs_f64())));
+    all.extend(log.connected_at().map(|at| ("connected_after", Unit::Seconds, at.as_secs_f64())));
     all.extend([
-        count("relayed", figures.relayed),
-        count("refused", figures.refused + figures.unreachable + figures.timed_out),
-        count("turned_away", figures.turned_away + figures.denied + figures.over_limit),
-        count("bypassed", figures.bypassed),
-        count("ended", figures.ended),
-        count("reset", figures.reset),
-        count("lost_connections", figures.lost),
-        bytes("bytes_taken", figures.bytes_taken),
-        bytes("bytes_given", figures.bytes_given),
-        bytes("stream_bytes", figures.bytes_sent),
-        ("compression_factor", Unit::Number, figures.compression_ratio()),
+        count("relayed", metrics.relayed),
+        count("refused", metrics.refused + metrics.unreachable + metrics.timed_out),
+        count("turned_away", metrics.turned_away + metrics.denied + metrics.over_limit),
+        count("bypassed", metrics.bypassed),
+        count("ended", metrics.ended),
+        count("reset", metrics.reset),
+        count("lost_connections", metrics.lost),
+        bytes("bytes_taken", metrics.bytes_taken),
+        bytes("bytes_given", metrics.bytes_given),
+        bytes("stream_bytes", metrics.bytes_sent),
+        ("compression_factor", Unit::Number, metrics.compression_ratio()),
         bytes("link_bytes", satellite.link_bytes_sent),
         bytes("delivered_bytes", other.bytes_received),
         count("packets_sent", satellite.packets_sent),
@@ -163,11 +163,11 @@ fn measurements(left: &LeftGateway, other: &Figures) -> Vec<Measurement> {
         count("packets_received", satellite.packets_received),
         ("rate", Unit::BitsPerSecond, satellite.rate_bps as f64),
         ("declared_rate", Unit::BitsPerSecond, satellite.declared_bps as f64),
-        ("throttled", Unit::Number, f64::from(satellite.held_down)),
+        ("throttled", Unit::Number, f64::from(satellite.throttled)),
         ("round_trip", Unit::Seconds, satellite.round_trip.as_secs_f64()),
         count("pair_connections", satellite.connections),
-        count("bypass_packets", figures.beside_packets),
-        bytes("bypass_bytes", figures.beside_bytes),
+        count("bypass_packets", metrics.bypass_packets),
+        bytes("bypass_bytes", metrics.bypass_bytes),
     ]);
     all.into_iter().map(|(name, unit, value)| Measurement::new(name, unit, Better::Neither, value)).collect()
 }
@@ -175,13 +175,13 @@ fn measurements(left: &LeftGateway, other: &Figures) -> Vec<Measurement> {
 /// Notes on workloads that began before a pair was connected, and thus waited for it.
 pub fn early_workloads(
     case: &Case,
-    left: &[[LeftGateway; 2]],
+    left: &[[GatewayResult; 2]],
     workloads: &[crate::record::WorkloadRecord],
 ) -> Vec<String> {
     let mut notes = Vec::new();
     for (pair, [_, terminal]) in case.pairs.iter().zip(left) {
         let link = &case.links[pair.link].name;
-        let Some(connected) = terminal.notices.connected_at().map(Instant::as_secs_f64) else {
+        let Some(connected) = terminal.log.connected_at().map(Instant::as_secs_f64) else {
             notes.push(format!("the gateway pair on {link} was never connected"));
             continue;
         };

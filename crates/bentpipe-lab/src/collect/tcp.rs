@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 /// One connection as one of its hosts showed it.
 #[derive(Clone, Copy, Debug)]
-pub struct SeenFlow<'a> {
+pub struct ObservedFlow<'a> {
     /// The host.
     pub host: &'a str,
     /// Its own end.
@@ -52,9 +52,9 @@ pub struct TcpPoint {
 }
 
 /// The records of the connections seen, in the order of their first packets.
-pub fn flows<'a>(seen: impl Iterator<Item = SeenFlow<'a>>) -> Vec<FlowRecord> {
+pub fn flows<'a>(seen: impl Iterator<Item = ObservedFlow<'a>>) -> Vec<FlowRecord> {
     let mut flows: Vec<FlowRecord> = seen
-        .map(|SeenFlow { host, own, peer, facts: c }| FlowRecord {
+        .map(|ObservedFlow { host, own, peer, facts: c }| FlowRecord {
             host: host.to_owned(),
             flow: Flow::new(own, peer),
             start: c.start.as_secs_f64(),

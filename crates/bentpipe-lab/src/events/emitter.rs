@@ -1,7 +1,7 @@
 //! Makes a case's events from its schedule and its world.
 
 use super::{
-    DirectionSnapshot, Event, GatewayNotice, LinkSnapshot, Punctuality, Sink, Snapshot, WorkloadEnded, WorkloadRun,
+    DirectionSnapshot, Event, LinkSnapshot, Punctuality, Sink, SiteEvent, Snapshot, WorkloadEnded, WorkloadRun,
     WorkloadSnapshot, WorkloadStarted, after,
 };
 use crate::record::WorkloadRecord;
@@ -19,7 +19,7 @@ pub struct WorldState {
     /// In the order of the case's links.
     pub links: Vec<LinkState>,
     /// Those since the state before.
-    pub notices: Vec<GatewayNotice>,
+    pub log: Vec<SiteEvent>,
     /// Absent in virtual time.
     pub punctuality: Option<Punctuality>,
 }
@@ -124,7 +124,7 @@ impl<'a> Emitter<'a> {
             links,
             workloads,
             waiting,
-            notices: state.notices,
+            log: state.log,
             punctuality: state.punctuality,
         }));
     }

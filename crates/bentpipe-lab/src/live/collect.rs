@@ -1,15 +1,15 @@
 //! From what a live case left to its record.
 
-use crate::collect::gateways::{self, LeftGateway};
+use crate::collect::gateways::{self, GatewayResult};
 use crate::collect::links::link_record;
-use crate::collect::tcp::{self, ConfiguredSetting, SeenFlow, TcpPoint};
+use crate::collect::tcp::{self, ConfiguredSetting, ObservedFlow, TcpPoint};
 use crate::record::{CaseRecord, Lateness, Setting, TcpFlowSamples, Validity, WorkloadRecord};
 use crate::scenario::Case;
 use bentpipe_host::emulation::EmulationOutcome;
 use bentpipe_host::lateness::LatenessRecorder;
 use bentpipe_host::pump::LinkOutcome;
 use bentpipe_host::tcp_samples::{SampledConnection, TcpSample};
-use bentpipe_host::tcp_stack::HeldSetting;
+use bentpipe_host::tcp_stack::EffectiveSetting;
 use bentpipe_net::flow::FlowFacts;
 use bentpipe_net::topology::Plan;
 
@@ -18,28 +18,28 @@ pub struct Collected<'a> {
     pub case: &'a Case,
     pub plan: Plan,
     /// TCP settings of each site as its kernel took them.
-    pub held: Vec<Vec<HeldSetting>>,
+    pub effective: Vec<Vec<EffectiveSetting>>,
     /// The kernel's TCP state, by site.
     pub samples: Vec<(String, Vec<SampledConnection>)>,
     pub outcome: EmulationOutcome,
     pub workloads: Vec<WorkloadRecord>,
     /// The results of each pair's gateways.
-    pub left: Vec<[LeftGateway; 2]>,
+    pub left: Vec<[GatewayResult; 2]>,
     pub notes: Vec<String>,
 }
 
 /// The record of a case.
 pub fn case_record(collected: Collected<'_>) -> CaseRecord {
-    let Collected { case, plan, held, samples, outcome, workloads, left, mut notes } = collected;
+    let Collected { case, plan, effective, samples, outcome, workloads, left, mut notes } = collected;
     let end = outcome.pump.end;
     let gateways = gateways::gateway_records(case, &left);
     notes.extend(gateways::early_workloads(case, &left, &workloads));
     let lateness = lateness(case, &outcome);
     let validity = validity(&lateness, outcome.pump.send_failures);
-    let flows = tcp::flows(seen_flows(&plan, &outcome.pump.links));
+    let flows = tcp::flows(observed_flows(&plan, &outcome.pump.links));
     // What the file asked of its sites; gateways have no settings of their own.
-    let asked = plan.sites.iter().zip(held).filter(|(site, _)| case.tcp.contains_key(&site.name));
-    let settings = asked.flat_map(|(site, held)| settings(case, &plan, &site.name, held, &outcome));
+    let configured = plan.sites.iter().zip(effective).filter(|(site, _)| case.tcp.contains_key(&site.name));
+    let settings = configured.flat_map(|(site, effective)| settings(case, &plan, &site.name, effective, &outcome));
     let settings = settings.collect();
     let links = case.links.iter().zip(&outcome.pump.links);
     let links = links.map(|(used, left)| link_record(used, &left.link, &left.samples, end)).collect();
@@ -122,11 +122,11 @@ fn validity(lateness: &Lateness, send_failures: u64) -> Validity {
 }
 
 /// The connections that the taps of all ports followed.
-fn seen_flows<'a>(plan: &'a Plan, links: &'a [LinkOutcome]) -> impl Iterator<Item = SeenFlow<'a>> + 'a {
+fn observed_flows<'a>(plan: &'a Plan, links: &'a [LinkOutcome]) -> impl Iterator<Item = ObservedFlow<'a>> + 'a {
     let taps = plan.links.iter().zip(links).flat_map(|(planned, link)| planned.ports.iter().zip(&link.taps));
     taps.flat_map(|((site, _), tap)| {
         let host = plan.sites[*site].name.as_str();
-        tap.connections().map(move |((own, peer), connection)| SeenFlow {
+        tap.connections().map(move |((own, peer), connection)| ObservedFlow {
             host,
             own: *own,
             peer: *peer,
@@ -135,11 +135,20 @@ fn seen_flows<'a>(plan: &'a Plan, links: &'a [LinkOutcome]) -> impl Iterator<Ite
     })
 }
 
-fn settings(case: &Case, plan: &Plan, host: &str, held: Vec<HeldSetting>, outcome: &EmulationOutcome) -> Vec<Setting> {
+fn settings(
+    case: &Case,
+    plan: &Plan,
+    host: &str,
+    effective: Vec<EffectiveSetting>,
+    outcome: &EmulationOutcome,
+) -> Vec<Setting> {
     let Some(config) = case.tcp.get(host) else { return Vec::new() };
-    let configured =
-        held.into_iter().map(|HeldSetting { key, asked, kernel }| ConfiguredSetting { key, configured: asked, kernel });
-    let seen = seen_flows(plan, &outcome.pump.links).filter(|flow| flow.host == host);
+    let configured = effective.into_iter().map(|EffectiveSetting { key, configured, kernel }| ConfiguredSetting {
+        key,
+        configured: configured,
+        kernel,
+    });
+    let seen = observed_flows(plan, &outcome.pump.links).filter(|flow| flow.host == host);
     let connections: Vec<&FlowFacts> = seen.map(|flow| flow.facts).collect();
     tcp::settings(host, config, &configured.collect::<Vec<_>>(), &connections).collect()
 }

@@ -1,8 +1,8 @@
 //! The gateways of a live run: each a thread in its site's namespace.
 
-use crate::collect::gateways::LeftGateway;
-use crate::events::GatewayNotice;
-use crate::pair::{self, Standing};
+use crate::collect::gateways::GatewayResult;
+use crate::events::SiteEvent;
+use crate::pair::{self, LoggedGateway};
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
 use bentpipe_gateway::Fail;
@@ -15,7 +15,7 @@ use std::io;
 
 /// The gateways of a case, by pair: hub, terminal.
 pub struct Pairs {
-    gateways: Vec<[GatewayDriver<Standing>; 2]>,
+    gateways: Vec<[GatewayDriver<LoggedGateway>; 2]>,
     /// Each one's site, and the number of its notices that were in snapshots.
     taken: Vec<[(String, usize); 2]>,
 }
@@ -30,21 +30,21 @@ impl Pairs {
     }
 
     /// Every gateway's notices since the last call.
-    pub fn new_notices(&mut self) -> Vec<GatewayNotice> {
+    pub fn new_log_events(&mut self) -> Vec<SiteEvent> {
         let mut new = Vec::new();
         for (driver, (site, taken)) in self.gateways.iter().flatten().zip(self.taken.iter_mut().flatten()) {
             let count = *taken;
-            let notices = driver.with(move |gateway| gateway.notices.after(count)).unwrap_or_default();
-            *taken += notices.len();
-            new.extend(GatewayNotice::of(site, notices));
+            let log = driver.with(move |gateway| gateway.log.after(count)).unwrap_or_default();
+            *taken += log.len();
+            new.extend(SiteEvent::of(site, log));
         }
         new
     }
 
     /// Ends the gateways: what each has done, and what a reader must know of their sites.
-    pub fn finish(self) -> (Vec<[LeftGateway; 2]>, Vec<String>) {
+    pub fn finish(self) -> (Vec<[GatewayResult; 2]>, Vec<String>) {
         let mut remarks = Vec::new();
-        let mut end = |driver: GatewayDriver<Standing>| {
+        let mut end = |driver: GatewayDriver<LoggedGateway>| {
             remarks.extend(driver.take_remarks());
             // As it stands: the other side's end is no part of the case.
             driver.end().map(|gateway| gateway.left()).unwrap_or_default()
@@ -59,14 +59,14 @@ fn start_pair(
     pair: &Pair,
     seed: u64,
     emulation: &Emulation,
-) -> Result<[GatewayDriver<Standing>; 2], (String, io::Error)> {
+) -> Result<[GatewayDriver<LoggedGateway>; 2], (String, io::Error)> {
     let fail = |side: usize, error: io::Error| (pair.sites[side].clone(), error);
     let key = |side: usize| PrivateKey::generate().map_err(|error| fail(side, io::Error::other(error)));
     let keys = [key(0)?, key(1)?];
     let plan = &emulation.plan;
     let start = |side: usize| {
         let own = PairKeys { own: keys[side].clone(), peer: keys[1 - side].public() };
-        let gateway = Standing::new(case, pair, side, Crypto::Tls(own), seed, plan)
+        let gateway = LoggedGateway::new(case, pair, side, Crypto::Tls(own), seed, plan)
             .map_err(|error| fail(side, io::Error::other(error)))?;
         let (site, link_interface) = plan.links[pair.link].ports[side];
         debug_assert_eq!(site, pair::site(pair, side, plan));

@@ -262,20 +262,20 @@ fn paragraph(record: &Record) -> String {
     if unsound > 0 {
         sentences.push(format!("{unsound} of these belong to an invalid case and say nothing."));
     }
-    for case in record.cases.iter().take(CASES_TOLD) {
+    for case in record.cases.iter().take(CASES_SHOWN) {
         let groups = groups(case);
         if groups.is_empty() {
             continue;
         }
-        let mut told: Vec<String> = groups.iter().take(WORKLOADS_TOLD).map(|group| tell(group)).collect();
-        if groups.len() > WORKLOADS_TOLD {
-            told.push(format!("{} more in the table", groups.len() - WORKLOADS_TOLD));
+        let mut sentences_of: Vec<String> = groups.iter().take(WORKLOADS_SHOWN).map(|group| describe(group)).collect();
+        if groups.len() > WORKLOADS_SHOWN {
+            sentences_of.push(format!("{} more in the table", groups.len() - WORKLOADS_SHOWN));
         }
         let lead = if record.cases.len() > 1 { lead(case) } else { String::new() };
-        sentences.push(format!("{lead}{}.", told.join("; ")));
+        sentences.push(format!("{lead}{}.", sentences_of.join("; ")));
     }
-    if record.cases.len() > CASES_TOLD {
-        sentences.push(format!("{} more cases are in the table.", record.cases.len() - CASES_TOLD));
+    if record.cases.len() > CASES_SHOWN {
+        sentences.push(format!("{} more cases are in the table.", record.cases.len() - CASES_SHOWN));
     }
     let broken = record.cases.iter().flat_map(|case| &case.settings).filter(|setting| setting.broken).count();
     if broken > 0 {
@@ -309,7 +309,7 @@ fn groups(case: &CaseRecord) -> Vec<Vec<&WorkloadRecord>> {
 }
 
 /// "MRI image took 26.1 s (objective within 10 s: missed)".
-fn tell(group: &[&WorkloadRecord]) -> String {
+fn describe(group: &[&WorkloadRecord]) -> String {
     let first = group[0];
     let name = first.label();
     let failed = group.iter().filter(|workload| workload.status == Status::Failed).count();
@@ -322,7 +322,7 @@ fn tell(group: &[&WorkloadRecord]) -> String {
         ([one], None) if one.status == Status::Interrupted => format!("{name} was cut off"),
         ([_], None) => format!("{name} ran"),
         ([_], Some((measure, value))) => format!("{name} {}", verb(measure, value)),
-        (_, Some((measure, _))) => told_together(group, measure),
+        (_, Some((measure, _))) => summarised(group, measure),
         (_, None) => format!("{name} ran {} times", group.len()),
     };
     let failures = if group.len() > 1 && failed > 0 { format!(", {failed} failed") } else { String::new() };
@@ -351,7 +351,7 @@ fn verb(measure: &str, value: &str) -> String {
 }
 
 /// "MRI image took 26.1 s (25.9 s to 27.0 s in 5 repetitions)".
-fn told_together(group: &[&WorkloadRecord], measure: &str) -> String {
+fn summarised(group: &[&WorkloadRecord], measure: &str) -> String {
     let mut values: Vec<&Measurement> = group.iter().filter_map(|w| w.measurement(measure)).collect();
     values.sort_by(|a, b| a.value.total_cmp(&b.value));
     let name = group[0].label();
@@ -365,5 +365,5 @@ fn told_together(group: &[&WorkloadRecord], measure: &str) -> String {
 /// Measurements that say most about a workload, most telling first.
 const MAIN: &[&str] = &["completion_time", "rtt_median", "goodput"];
 /// Cases and workloads that the paragraph tells before it points to the table.
-const CASES_TOLD: usize = 4;
-const WORKLOADS_TOLD: usize = 4;
+const CASES_SHOWN: usize = 4;
+const WORKLOADS_SHOWN: usize = 4;

@@ -278,7 +278,7 @@ fn the_paragraph_tells_the_run() {
 }
 
 #[test]
-fn repetitions_are_told_together() {
+fn repetitions_are_summed_up() {
     let mut record = sample();
     record.cases.truncate(1);
     let image = record.cases[0].workloads[1].clone();
@@ -314,7 +314,7 @@ fn text_keeps_to_its_width() {
 }
 
 #[test]
-fn text_is_coloured_only_when_asked() {
+fn text_is_coloured_only_on_request() {
     let plain = text(&broken_sample(), 100, false);
     let colour = text(&broken_sample(), 100, true);
     assert!(!plain.contains('\u{1b}') && colour.contains("\u{1b}[1;31m") && colour.contains("\u{1b}[32m"));

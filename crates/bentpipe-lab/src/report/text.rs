@@ -95,7 +95,7 @@ impl Page {
         // Rather fewer columns than cut ones, rather cut ones than without goodput and objective.
         let mut widths = fit(&shown, &summary.rows, self.width, false);
         for goes in (1..=GOES_MAX).rev() {
-            widths = widths.or_else(|| fit(&shown, &summary.rows, self.width, goes < CUT_BEFORE));
+            widths = widths.or_else(|| fit(&shown, &summary.rows, self.width, goes < SHORTEN_BEFORE));
             if widths.is_none() {
                 shown.retain(|c| c.goes != goes);
             }
@@ -143,7 +143,7 @@ impl Page {
                 if room == 0 {
                     break;
                 }
-                let text = cut(&cells[i], room);
+                let text = shorten(&cells[i], room);
                 let pad = " ".repeat(room - columns(&text));
                 let last = i + 1 == heads.len();
                 self.out.push_str(&" ".repeat(gap));
@@ -169,7 +169,7 @@ impl Page {
             if room == 0 {
                 break;
             }
-            let text = cut(cell, room);
+            let text = shorten(cell, room);
             let pad = " ".repeat(room - columns(&text));
             let is_last = i + 1 == cells.len();
             self.out.push_str(&" ".repeat(gap));
@@ -269,14 +269,14 @@ fn direction_line(link: &LinkRecord, direction: &DirectionRecord) -> String {
     line
 }
 
-/// Widths with which the table is at most `width` wide; none if there are none. With `cut`, the widest columns give way.
-fn fit(shown: &[&Column], rows: &[Row], width: usize, cut: bool) -> Option<Vec<usize>> {
+/// Widths with which the table is at most `width` wide; none if there are none. With `shorten`, the widest columns give way.
+fn fit(shown: &[&Column], rows: &[Row], width: usize, shorten: bool) -> Option<Vec<usize>> {
     let natural =
         |c: &&Column| rows.iter().map(|row| columns(&one_line(&(c.cell)(row)))).max().unwrap_or(0).max(columns(c.head));
     let mut widths: Vec<usize> = shown.iter().map(natural).collect();
     let gaps = GAP * shown.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > width {
-        let can_shrink = |i: &usize| cut && shown[*i].least < widths[*i];
+        let can_shrink = |i: &usize| shorten && shown[*i].least < widths[*i];
         let widest = (0..shown.len()).filter(can_shrink).max_by_key(|i| widths[*i])?;
         widths[widest] -= 1;
     }
@@ -290,7 +290,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// At most `room` columns, the last a … where something was cut.
-fn cut(text: &str, room: usize) -> String {
+fn shorten(text: &str, room: usize) -> String {
     if columns(text) <= room {
         return text.to_string();
     }
@@ -365,7 +365,7 @@ const COLUMNS: &[Column] = &[
 ];
 /// The first of [`COLUMNS`] to go, and the first that goes only when cutting does not help.
 const GOES_MAX: u8 = 5;
-const CUT_BEFORE: u8 = 3;
+const SHORTEN_BEFORE: u8 = 3;
 /// A name in the table of [`Page::compared`] is not cut below this.
 const NAME_LEAST: usize = 8;
 /// Columns between two columns of the table.

@@ -126,13 +126,13 @@ impl Settings {
     }
 
     /// As the record states them: key and value.
-    pub fn told(&self) -> Vec<(&'static str, String)> {
+    pub fn listed(&self) -> Vec<(&'static str, String)> {
         let rate = |rate: Rate| match rate {
             Rate::OfLink => "of the link".to_owned(),
             Rate::Declared(rate) => rate.to_string(),
             Rate::Measured => "measured".to_owned(),
         };
-        let told = [
+        let listed = [
             ("open", if self.gateway.open == Open::Early { "early" } else { "answered" }.to_owned()),
             ("fail", if self.gateway.fail == Fail::Closed { "closed" } else { "open" }.to_owned()),
             ("compression", if self.gateway.compression == Compression::Off { "off" } else { "auto" }.to_owned()),
@@ -140,7 +140,7 @@ impl Settings {
             ("forward rate", rate(self.rates[0])),
             ("return rate", rate(self.rates[1])),
         ];
-        told.to_vec()
+        listed.to_vec()
     }
 }
 
@@ -233,7 +233,7 @@ impl Scenario {
             let name = |which: &str| if listed { format!("{}, {which}", case.name) } else { which.to_owned() };
             let pairs = match case.pairs.is_empty() {
                 false => case.pairs.clone(),
-                true => usual_pair(&case).map_err(|problem| problem.within(&self.source_name, &self.text))?,
+                true => default_pair(&case).map_err(|problem| problem.within(&self.source_name, &self.text))?,
             };
             let of = Some(case.name.clone());
             cases.push(Case { name: name(WITHOUT), compared: of.clone(), pairs: Vec::new(), ..case.clone() });
@@ -245,7 +245,7 @@ impl Scenario {
 }
 
 /// A pair with the usual settings on the link with the longest round trip; of several, the first.
-fn usual_pair(case: &Case) -> Result<Vec<Pair>, KeyProblem> {
+fn default_pair(case: &Case) -> Result<Vec<Pair>, KeyProblem> {
     let candidates = || case.links.iter().enumerate().filter(|(_, link)| can_stand(link, &case.roles).is_ok());
     let longest = candidates().map(|(_, link)| link.config.round_trip()).max();
     let Some((link, _)) = candidates().find(|(_, link)| Some(link.config.round_trip()) == longest) else {

@@ -8,7 +8,7 @@ pub mod workload;
 
 use crate::registry::Registry;
 use bentpipe_link::catalogue::{self, LinkFile};
-use bentpipe_link::config::{LinkConfig, lay_over};
+use bentpipe_link::config::{LinkConfig, merge};
 use bentpipe_link::registry::Registry as LinkKinds;
 use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
 use bentpipe_net::stack::TcpConfig;
@@ -226,10 +226,10 @@ impl Case {
         }
         let pairs = gateway::pairs(text.gateways.iter(), &registry.front_ends, &links, &roles)?;
         let (workloads, services) = Workload::read_all(&text.workloads, &text.services, registry, &sites)?;
-        let usual = LatenessLimits::default();
-        let lateness = text.lateness.as_ref().map_or(usual, |limits| LatenessLimits {
-            p99: limits.p99.unwrap_or(usual.p99),
-            worst: limits.worst.unwrap_or(usual.worst),
+        let default = LatenessLimits::default();
+        let lateness = text.lateness.as_ref().map_or(default, |limits| LatenessLimits {
+            p99: limits.p99.unwrap_or(default.p99),
+            worst: limits.worst.unwrap_or(default.worst),
         });
         Ok(Case {
             name: name.to_owned(),
@@ -289,8 +289,8 @@ impl Case {
     pub fn network_tcp(&self) -> BTreeMap<String, TcpConfig> {
         let mut tcp = self.tcp.clone();
         for site in self.pairs.iter().flat_map(|pair| &pair.sites) {
-            let usual = TcpConfig::from_table(Table::new());
-            tcp.insert(site.clone(), usual.unwrap_or_else(|_| unreachable!("the usual preset is fine")));
+            let default = TcpConfig::from_table(Table::new());
+            tcp.insert(site.clone(), default.unwrap_or_else(|_| unreachable!("the usual preset is fine")));
         }
         tcp
     }
@@ -446,7 +446,7 @@ fn set(root: &mut Table, key: &str, value: Value) -> Result<(), KeyProblem> {
                 return Err(KeyProblem::new(key, format!("there is no link {link:?}")));
             };
             if let Value::Table(over) = nested(inner, value) {
-                lay_over(table, over);
+                merge(table, over);
             }
             Ok(())
         }

@@ -154,13 +154,17 @@ fn each_mistake_of_a_gateway_is_named_with_its_line() {
             assert!(problem.contains(part), "{keys:?}: {problem:?} lacks {part:?}");
         }
     }
-    let told = |text: &str| Scenario::parse("x.toml", text, &[]).unwrap_err().to_string();
+    let reported = |text: &str| Scenario::parse("x.toml", text, &[]).unwrap_err().to_string();
     let other = with_gateway("").replace("[gateways.sat]", "[gateways.moon]");
-    assert!(told(&other).contains("there is no link \"moon\"; allowed: sat"), "{}", told(&other));
+    assert!(reported(&other).contains("there is no link \"moon\"; allowed: sat"), "{}", reported(&other));
     let broadcast = with_gateway("").replace("\"clinic\"]", "\"clinic\", \"ship\"]");
-    assert!(told(&broadcast).contains("x.toml:10: gateways.sat: link sat joins 3 sites"), "{}", told(&broadcast));
+    assert!(
+        reported(&broadcast).contains("x.toml:10: gateways.sat: link sat joins 3 sites"),
+        "{}",
+        reported(&broadcast)
+    );
     let ethernet = with_gateway("").replace("rate = \"2 Mbit/s\"", "carries = 'ethernet'");
-    assert!(told(&ethernet).contains("carries Ethernet"), "{}", told(&ethernet));
+    assert!(reported(&ethernet).contains("carries Ethernet"), "{}", reported(&ethernet));
 }
 
 #[test]
@@ -183,8 +187,8 @@ fn a_comparison_runs_every_case_twice() {
     assert_eq!(compared.cases[1].pairs[0].lans[1], "sat-ship-lan");
     assert_eq!(compared.cases[1].pairs[0].settings, gateway::Settings::default());
     let bridged = format!("{plain}carries = 'ethernet'\n").replace("[links.sat]", "carries = 'ethernet'\n[links.sat]");
-    let told = parse(&bridged).compare_gateway().unwrap_err().to_string();
-    assert!(told.contains("no link can have a gateway pair: link lan carries Ethernet"), "{told}");
+    let reported = parse(&bridged).compare_gateway().unwrap_err().to_string();
+    assert!(reported.contains("no link can have a gateway pair: link lan carries Ethernet"), "{reported}");
 }
 
 #[test]
@@ -200,7 +204,7 @@ fn bad_overrides_name_themselves() {
 }
 
 #[test]
-fn a_trace_may_lie_in_a_file_beside_the_scenario() {
+fn a_trace_may_be_a_file_in_the_folder_of_the_scenario() {
     let folder = std::env::temp_dir().join(format!("bentpipe-trace-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("up.trace"), "1\n2\n10\n").unwrap();

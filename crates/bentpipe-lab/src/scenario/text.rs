@@ -10,7 +10,7 @@ use toml::Table;
 #[serde(deny_unknown_fields)]
 pub struct ScenarioText {
     pub title: String,
-    #[serde(default = "usual_seed")]
+    #[serde(default = "default_seed")]
     pub seed: u64,
     pub duration: Option<Duration>,
     pub lateness: Option<LatenessText>,
@@ -33,7 +33,7 @@ pub struct ScenarioText {
     pub assumptions: BTreeMap<String, String>,
 }
 
-fn usual_seed() -> u64 {
+fn default_seed() -> u64 {
     1
 }
 

@@ -108,50 +108,50 @@ fn case(text: &str) -> Case {
 }
 
 /// A run of a workload: its name and number, start, status and error; or a note.
-type Told = (String, f64, String, Option<String>);
+type Reported = (String, f64, String, Option<String>);
 
 /// Runs a case to its end: what is told of it, and where the time stands.
-fn run(text: &str, lives: &[Life], stop: bool) -> (Vec<Told>, f64, Fake) {
+fn run(text: &str, lives: &[Life], stop: bool) -> (Vec<Reported>, f64, Fake) {
     let case = case(text);
     let mut world = Fake::new(&case, lives.iter().cloned());
     let mut schedule = Schedule::start(&case, 1, false, &mut world).unwrap();
     schedule.drive(&mut world, &AtomicBool::new(stop), &mut ());
     let ended = schedule.finish(&mut world);
-    let told = ended
+    let reported = ended
         .workloads
         .into_iter()
         .map(|w| (format!("{} {}", w.label(), w.repeat), w.start, w.status.to_string(), w.error));
-    let told = told.chain(ended.notes.into_iter().map(|note| (note, 0.0, String::new(), None)));
-    (told.collect(), world.now.as_secs_f64(), world)
+    let reported = reported.chain(ended.notes.into_iter().map(|note| (note, 0.0, String::new(), None)));
+    (reported.collect(), world.now.as_secs_f64(), world)
 }
 
-fn entry(what: &str, start: f64, status: &str) -> Told {
+fn entry(what: &str, start: f64, status: &str) -> Reported {
     (what.to_owned(), start, status.to_owned(), None)
 }
 
-fn failed(what: &str, start: f64, status: &str, error: &str) -> Told {
+fn failed(what: &str, start: f64, status: &str, error: &str) -> Reported {
     (what.to_owned(), start, status.to_owned(), Some(error.to_owned()))
 }
 
 #[test]
 fn repeats_start_at_their_times() {
     let text = format!("{LINK}{PING}start = '5 s'\nrepeat = 3\npause = '1 s'\n");
-    let (told, end, world) = run(&text, &[lasts(2), lasts(4), lasts(2)], false);
-    assert_eq!(told, [entry("p 1", 5.0, "done"), entry("p 2", 8.0, "done"), entry("p 3", 13.0, "done")]);
+    let (reported, end, world) = run(&text, &[lasts(2), lasts(4), lasts(2)], false);
+    assert_eq!(reported, [entry("p 1", 5.0, "done"), entry("p 2", 8.0, "done"), entry("p 3", 13.0, "done")]);
     assert_eq!(end, 15.0);
     assert!(world.log.contains(&(Instant { ns: 7_000_000_000 }, "stop 0".to_owned())), "{:?}", world.log);
     let text = format!("{LINK}{PING}repeat = 2\n");
-    let (told, end, _) = run(&text, &[lasts(0), lasts(1)], false);
-    assert_eq!((told, end), (vec![entry("p 1", 0.0, "done"), entry("p 2", 0.0, "done")], 1.0), "no pause");
+    let (reported, end, _) = run(&text, &[lasts(0), lasts(1)], false);
+    assert_eq!((reported, end), (vec![entry("p 1", 0.0, "done"), entry("p 2", 0.0, "done")], 1.0), "no pause");
 }
 
 #[test]
 fn copies_start_apart_as_the_seed_says() {
     let text = format!("{LINK}{PING}start = '5 s'\ncopies = 4\nspread = '2 s'\n");
     let starts = |text: &str| -> Vec<f64> {
-        let mut told = run(text, &[lasts(9), lasts(9), lasts(9), lasts(9)], false).0;
-        told.sort_by(|a, b| a.0.cmp(&b.0));
-        told.iter().map(|told| told.1).collect()
+        let mut reported = run(text, &[lasts(9), lasts(9), lasts(9), lasts(9)], false).0;
+        reported.sort_by(|a, b| a.0.cmp(&b.0));
+        reported.iter().map(|reported| reported.1).collect()
     };
     let apart = starts(&text);
     assert_eq!(apart[0], 5.0, "the first at its time");
@@ -168,35 +168,35 @@ fn copies_start_apart_as_the_seed_says() {
 fn the_background_ends_with_the_others() {
     let text = format!("{LINK}{PING}background = true\n{UPLOAD}");
     // Ping, then the upload's server and client.
-    let (told, end, _) = run(&text, &[FOR_EVER, lasts(3), lasts(3)], false);
-    assert_eq!((told, end), (vec![entry("up 1", 0.0, "done"), entry("p 1", 0.0, "done")], 3.0));
+    let (reported, end, _) = run(&text, &[FOR_EVER, lasts(3), lasts(3)], false);
+    assert_eq!((reported, end), (vec![entry("up 1", 0.0, "done"), entry("p 1", 0.0, "done")], 3.0));
     let text = format!("{LINK}{PING}background = true\n");
-    let (told, end, _) = run(&text, &[lasts(3)], false);
-    assert_eq!((told, end), (vec![entry("p 1", 0.0, "done")], 3.0), "only a background: it is waited for");
+    let (reported, end, _) = run(&text, &[lasts(3)], false);
+    assert_eq!((reported, end), (vec![entry("p 1", 0.0, "done")], 3.0), "only a background: it is waited for");
 }
 
 #[test]
 fn a_duration_and_a_stop_cut_what_runs() {
     let text = format!("duration = '7 s'\n{LINK}{PING}background = true\n{UPLOAD}");
-    let (told, end, _) = run(&text, &[], false);
-    assert_eq!((told, end), (vec![entry("p 1", 0.0, "done"), entry("up 1", 0.0, "interrupted")], 7.0));
-    let (told, end, _) = run(&text, &[], true);
-    assert_eq!((told, end), (vec![entry("p 1", 0.0, "interrupted"), entry("up 1", 0.0, "interrupted")], 0.0));
+    let (reported, end, _) = run(&text, &[], false);
+    assert_eq!((reported, end), (vec![entry("p 1", 0.0, "done"), entry("up 1", 0.0, "interrupted")], 7.0));
+    let (reported, end, _) = run(&text, &[], true);
+    assert_eq!((reported, end), (vec![entry("p 1", 0.0, "interrupted"), entry("up 1", 0.0, "interrupted")], 0.0));
 }
 
 #[test]
 fn a_server_that_still_receives_is_waited_for() {
     let text = format!("{LINK}{UPLOAD}");
-    let (told, end, _) = run(&text, &[lasts(10), lasts(3)], false);
-    assert_eq!((told, end), (vec![entry("up 1", 0.0, "done")], 10.0));
-    let (told, end, _) = run(&text, &[FOR_EVER, lasts(3)], false);
-    assert_eq!((told, end), (vec![entry("up 1", 0.0, "done")], 123.0), "but not for ever");
-    let (told, end, _) = run(&text, &[FOR_EVER, fails_after(3)], false);
-    assert_eq!((told, end), (vec![failed("up 1", 0.0, "failed", "no")], 3.0), "and not after a failure");
+    let (reported, end, _) = run(&text, &[lasts(10), lasts(3)], false);
+    assert_eq!((reported, end), (vec![entry("up 1", 0.0, "done")], 10.0));
+    let (reported, end, _) = run(&text, &[FOR_EVER, lasts(3)], false);
+    assert_eq!((reported, end), (vec![entry("up 1", 0.0, "done")], 123.0), "but not for ever");
+    let (reported, end, _) = run(&text, &[FOR_EVER, fails_after(3)], false);
+    assert_eq!((reported, end), (vec![failed("up 1", 0.0, "failed", "no")], 3.0), "and not after a failure");
 }
 
 #[test]
-fn what_can_neither_go_on_nor_end_is_told() {
+fn what_can_neither_go_on_nor_end_is_reported() {
     let text = format!("{LINK}{UPLOAD}{PING}background = true\nstart = '8 s'\n");
     let case = case(&text);
     let mut world = Fake::new(&case, [FOR_EVER, FOR_EVER, FOR_EVER]);
@@ -213,9 +213,9 @@ fn what_can_neither_go_on_nor_end_is_told() {
 
 #[test]
 fn what_cannot_start_has_failed() {
-    let (told, end, _) = run(&format!("{LINK}{COMMAND}{PING}"), &[lasts(2)], false);
+    let (reported, end, _) = run(&format!("{LINK}{COMMAND}{PING}"), &[lasts(2)], false);
     assert_eq!(
-        (told, end),
+        (reported, end),
         (vec![failed("c 1", 0.0, "failed", "cannot start true"), entry("p 1", 0.0, "done")], 2.0),
         "once, however often it should have run"
     );
@@ -224,9 +224,9 @@ fn what_cannot_start_has_failed() {
 #[test]
 fn services_start_first_and_say_when_they_failed() {
     let text = format!("{LINK}{PING}[[services]]\nsite = 'hub'\napp = 'http'\n");
-    let (told, end, world) = run(&text, &[fails_after(1), lasts(3)], false);
+    let (reported, end, world) = run(&text, &[fails_after(1), lasts(3)], false);
     let note = "a service at hub failed: no";
-    assert_eq!((told, end), (vec![entry("p 1", 0.0, "done"), entry(note, 0.0, "")], 3.0));
+    assert_eq!((reported, end), (vec![entry("p 1", 0.0, "done"), entry(note, 0.0, "")], 3.0));
     assert_eq!(world.log[0].1, "start at hub");
     let text = format!("{text}[[services]]\nsite = 'hub'\ncommand = 'true'\n{COMMAND}");
     let case = case(&text);

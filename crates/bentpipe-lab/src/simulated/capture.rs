@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_at_the_end() {
+    fn a_full_disk_is_reported_at_the_end() {
         let Ok(capture) = Capture::create(Path::new("/dev/full"), &plan()) else { return };
         let mut observer = capture.observer();
         for _ in 0..100 {

@@ -23,7 +23,7 @@ fn network(text: &str) -> (SimulatedNetwork, Pairs, SocketAddr) {
     let pairs = Pairs::start(case, scenario.seed, &mut network).unwrap();
     let server = network.plan().address(network.plan().site("hub").unwrap()).unwrap();
     run_for(&mut network, 5);
-    assert!(pairs.left(&network)[0].iter().all(|side| side.figures.connected));
+    assert!(pairs.left(&network)[0].iter().all(|side| side.metrics.connected));
     (network, pairs, SocketAddr::new(server.into(), PORT))
 }
 
@@ -145,7 +145,7 @@ fn each_direction_ends_for_itself_and_the_server_sees_the_client() {
     let ship = network.plan().address(network.plan().site("ship").unwrap()).unwrap();
     assert_eq!(served.peer.unwrap().ip(), ship);
     let [hub, terminal] = &pairs.left(&network)[0];
-    assert_eq!((terminal.figures.relayed, terminal.figures.ended, hub.figures.reset), (1, 1, 0));
+    assert_eq!((terminal.metrics.relayed, terminal.metrics.ended, hub.metrics.reset), (1, 1, 0));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn on_a_link_of_short_packets_only_the_handshake_goes_in_fragments() {
         run_for(&mut network, 30);
         assert_eq!((served.lock().unwrap().received, seen.lock().unwrap().received), (50_000, 300_000));
         for side in &pairs.left(&network)[0] {
-            let satellite = side.figures.satellite;
+            let satellite = side.metrics.satellite;
             let in_short_packets = mtu * satellite.packets_sent;
             println!("MTU {mtu}: {} bytes in {} datagrams", satellite.link_bytes_sent, satellite.packets_sent);
             // What is longer: each handshake datagram of 1228 bytes and its fragments' headers.
@@ -185,7 +185,7 @@ fn a_bit_error_while_the_circuit_is_set_up_costs_seconds() {
         let pairs = Pairs::start(case, scenario.seed, &mut network).unwrap();
         run_for(&mut network, 60);
         let sides = pairs.left(&network)[0].clone();
-        sides.iter().map(|side| side.notices.connected_at()).collect::<Option<Vec<_>>>()?.into_iter().max()
+        sides.iter().map(|side| side.log.connected_at()).collect::<Option<Vec<_>>>()?.into_iter().max()
     };
     let times: Vec<_> = (7..107).map(|seed| connected(seed).unwrap_or_else(|| panic!("seed {seed}"))).collect();
     let worst = times.iter().max().unwrap();
@@ -196,7 +196,7 @@ fn a_bit_error_while_the_circuit_is_set_up_costs_seconds() {
 /// `experiments/ntia-5-windows` at 24 channels: each packet goes whole over one slow channel, so that long ones take longer
 /// than short ones. The end of a transfer over them must not hold the next one down.
 #[test]
-fn a_transfer_is_not_held_down_by_the_end_of_the_one_before() {
+fn a_transfer_is_not_throttled_by_the_end_of_the_one_before() {
     let text = "title = 'x'\nseed = 7\n[links.sat]\nkind = 'acts-frame-relay'\nbetween = ['hub', 'site']\n\
                 queue = { bytes = '168 kB' }\n[gateways.sat]\ncompression = 'off'\n\
                 [hosts.hub.tcp]\npreset = 'bsd-1995'\nmtu = '1452 B'\nsend_buffer = '32 KiB'\n\
@@ -225,7 +225,7 @@ fn a_refusal_is_seen_as_a_refusal() {
     run_for(&mut network, 10);
     let seen = seen.lock().unwrap();
     assert_eq!((seen.opened, seen.error), (None, Some(SocketError::Refused)));
-    assert_eq!(pairs.left(&network)[0][1].figures.refused, 1);
+    assert_eq!(pairs.left(&network)[0][1].metrics.refused, 1);
     assert!(network.now() > before);
 }
 
@@ -250,9 +250,9 @@ fn without_the_other_gateway_connections_pass_or_are_refused() {
         run_for(&mut network, 200);
         let report = network.program(client).unwrap().report(network.now());
         assert_eq!(report.status == Status::Done, done, "{fail}: {:?}", report.status);
-        let figures = pairs.left(&network)[0][1].figures;
-        assert_eq!((figures.bypassed, figures.turned_away), if done { (1, 0) } else { (0, 1) });
-        assert_eq!(figures.beside_packets > 10, done);
+        let metrics = pairs.left(&network)[0][1].metrics;
+        assert_eq!((metrics.bypassed, metrics.turned_away), if done { (1, 0) } else { (0, 1) });
+        assert_eq!(metrics.bypass_packets > 10, done);
     }
 }
 
@@ -271,7 +271,7 @@ fn first_exchange(text: &str, seed: u64) -> (f64, f64) {
     let mut connected = None;
     while seen.lock().unwrap().end.is_none() {
         network.run_until(network.now() + Duration::from_millis(10));
-        if connected.is_none() && pairs.left(&network)[0].iter().all(|side| side.figures.connected) {
+        if connected.is_none() && pairs.left(&network)[0].iter().all(|side| side.metrics.connected) {
             connected = Some(network.now().as_secs_f64());
         }
         assert!(network.now().as_secs_f64() < 300.0, "{:?} {connected:?}", seen.lock().unwrap().error);

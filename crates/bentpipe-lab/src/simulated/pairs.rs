@@ -1,8 +1,8 @@
 //! The gateways of a virtual run.
 
-use crate::collect::gateways::LeftGateway;
-use crate::events::GatewayNotice;
-use crate::pair::{self, Standing};
+use crate::collect::gateways::GatewayResult;
+use crate::events::SiteEvent;
+use crate::pair::{self, LoggedGateway};
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
 use bentpipe_apps::report::App;
@@ -10,7 +10,7 @@ use bentpipe_gateway::satellite::quic::{Crypto, SetupError};
 use bentpipe_sim::network::{Network, ProgramId};
 
 /// A simulated network: programs of workloads and services, and gateways.
-pub type SimulatedNetwork = Network<Box<dyn App>, Standing>;
+pub type SimulatedNetwork = Network<Box<dyn App>, LoggedGateway>;
 
 /// The gateways of a simulated network, by pair: hub, terminal.
 pub struct Pairs {
@@ -25,7 +25,7 @@ impl Pairs {
         let mut start = |pair: &Pair| {
             let (_, shared) = pair::seeds(case, pair, seed);
             let mut start = |side| {
-                let gateway = Standing::new(case, pair, side, Crypto::Model(shared), seed, network.plan())?;
+                let gateway = LoggedGateway::new(case, pair, side, Crypto::Model(shared), seed, network.plan())?;
                 let site = pair::site(pair, side, network.plan());
                 let started = network.start_gateway(site, pair.link, gateway);
                 Ok(started.unwrap_or_else(|error| unreachable!("a pair's sites are at its link: {error}")))
@@ -37,20 +37,20 @@ impl Pairs {
     }
 
     /// Every gateway's notices since the last call.
-    pub fn new_notices(&mut self, network: &SimulatedNetwork) -> Vec<GatewayNotice> {
+    pub fn new_log_events(&mut self, network: &SimulatedNetwork) -> Vec<SiteEvent> {
         let mut new = Vec::new();
         for (id, taken) in self.gateways.iter().flatten().zip(self.taken.iter_mut().flatten()) {
             let Some(gateway) = network.gateway(*id) else { continue };
-            let notices = gateway.notices.after(*taken);
-            *taken += notices.len();
-            new.extend(GatewayNotice::of(&network.plan().sites[id.site].name, notices));
+            let log = gateway.log.after(*taken);
+            *taken += log.len();
+            new.extend(SiteEvent::of(&network.plan().sites[id.site].name, log));
         }
         new
     }
 
     /// The results of each gateway by now.
-    pub fn left(&self, network: &SimulatedNetwork) -> Vec<[LeftGateway; 2]> {
-        let left = |id: ProgramId| network.gateway(id).map(Standing::left).unwrap_or_default();
+    pub fn left(&self, network: &SimulatedNetwork) -> Vec<[GatewayResult; 2]> {
+        let left = |id: ProgramId| network.gateway(id).map(LoggedGateway::left).unwrap_or_default();
         self.gateways.iter().map(|pair| pair.map(left)).collect()
     }
 }

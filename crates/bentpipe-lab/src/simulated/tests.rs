@@ -25,14 +25,14 @@ fn run_now(text: &str, options: &SimulatedOptions) -> Result<Record, SimulatedEr
 
 #[test]
 fn commands_are_refused_by_name_or_left_out() {
-    let told = |text: &str| check(&scenario(text), false).unwrap_err().to_string();
+    let reported = |text: &str| check(&scenario(text), false).unwrap_err().to_string();
     let expected = "s.toml:10: services.1.command: a service at hub runs a command: only a live run can; \
         `bentpipe run --virtual --skip-live` leaves it out";
-    assert_eq!(told(COMMANDS), expected);
+    assert_eq!(reported(COMMANDS), expected);
     let without_service = COMMANDS.replace("[[services]]\nsite = 'hub'\ncommand = 'nginx'\n", "");
     let expected = "s.toml:18: workloads.1.command: workload \"fetch\" runs a command: only a live run can; \
         `bentpipe run --virtual --skip-live` leaves it out";
-    assert_eq!(told(&without_service), expected);
+    assert_eq!(reported(&without_service), expected);
     let cases = format!("{COMMANDS}[[cases]]\nname = 'a'\n[[cases]]\nname = 'b'\n");
     let left_out = check(&scenario(&cases), true).unwrap();
     assert_eq!(left_out, ["a service at hub", "workload \"fetch\""]);
@@ -48,11 +48,11 @@ fn commands_are_refused_by_name_or_left_out() {
 #[test]
 fn a_network_that_cannot_be_is_refused_at_once() {
     let bridge = TRANSFERS.replace("[hosts.pc.tcp]", "[hosts.pc]\nrole = 'bridge'\n[hosts.pc.tcp]");
-    let told = check(&scenario(&bridge), false).unwrap_err().to_string();
-    assert!(told.starts_with("s.toml: case \"Clean!\": ") && told.contains("bridge"), "{told}");
+    let reported = check(&scenario(&bridge), false).unwrap_err().to_string();
+    assert!(reported.starts_with("s.toml: case \"Clean!\": ") && reported.contains("bridge"), "{reported}");
     let unknown = TRANSFERS.replace("preset = 'windows-95'", "congestion_control = 'vegas-9'");
-    let told = check(&scenario(&unknown), false).unwrap_err().to_string();
-    assert!(told.starts_with("s.toml:7: hosts.pc.tcp.congestion_control: case \"Clean!\": "), "{told}");
+    let reported = check(&scenario(&unknown), false).unwrap_err().to_string();
+    assert!(reported.starts_with("s.toml:7: hosts.pc.tcp.congestion_control: case \"Clean!\": "), "{reported}");
 }
 
 #[test]
@@ -184,9 +184,9 @@ fn snapshots_say_where_links_and_workloads_stand() {
 fn captures_have_the_names_of_live_ones() {
     let folder = std::env::temp_dir().join(format!("bentpipe-simulated-test-{}", std::process::id()));
     let options = SimulatedOptions { capture_directory: Some(folder.clone()), skip_live: false };
-    let told = run_now(TRANSFERS, &options).unwrap_err().to_string();
+    let reported = run_now(TRANSFERS, &options).unwrap_err().to_string();
     let expected = format!("cannot write {}/1-clean.pcapng: ", folder.display());
-    assert!(told.starts_with(&expected) && told.contains("No such file"), "{told}");
+    assert!(reported.starts_with(&expected) && reported.contains("No such file"), "{reported}");
     std::fs::create_dir(&folder).unwrap();
     let read = || ["1-clean.pcapng", "2-noisy.pcapng"].map(|name| std::fs::read(folder.join(name)).unwrap());
     run_now(TRANSFERS, &options).unwrap();

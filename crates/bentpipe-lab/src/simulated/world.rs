@@ -10,7 +10,7 @@ use bentpipe_apps::report::{App, Report};
 use bentpipe_net::socket::Program;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::Plan;
-use bentpipe_sim::network::{Halt, ProgramId};
+use bentpipe_sim::network::{ProgramId, Stop};
 use std::convert::Infallible;
 
 /// Longest time let pass at once, so that a stop is noticed.
@@ -83,24 +83,24 @@ impl World for VirtualWorld {
         self.sample_if_due();
         let slice = self.slice.take().unwrap_or(self.network.now() + SLICE);
         let end = until.min(self.samples.next()).min(slice);
-        let mut halt = self.network.run_until(end.min(snapshot));
-        if snapshot < end && halt != Halt::ProgramDone {
-            if halt == Halt::Idle && until == Instant::FAR {
+        let mut stop = self.network.run_until(end.min(snapshot));
+        if snapshot < end && stop != Stop::ProgramDone {
+            if stop == Stop::Idle && until == Instant::FAR {
                 // The case ends at the time at which it ends without snapshots.
-                halt = self.network.run_until(end);
+                stop = self.network.run_until(end);
             } else {
                 self.slice = Some(slice);
             }
         }
         self.sample_if_due();
-        if halt == Halt::Idle { Advance::Idle } else { Advance::Went }
+        if stop == Stop::Idle { Advance::Idle } else { Advance::Went }
     }
 
     fn state(&mut self) -> WorldState {
         let now = self.network.now();
         WorldState {
             links: self.network.links().iter().map(|link| link_state(link, now)).collect(),
-            notices: self.pairs.new_notices(&self.network),
+            log: self.pairs.new_log_events(&self.network),
             punctuality: None,
         }
     }

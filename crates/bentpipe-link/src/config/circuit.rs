@@ -95,10 +95,10 @@ impl OnDemandText {
         }
         let history = self.history.unwrap_or(OnDemand::HISTORY);
         let interval = self.interval.unwrap_or(OnDemand::INTERVAL.min(history));
-        if interval == Duration::ZERO || interval > history || history.ns / interval.ns > demand::LOOKS_MAX {
+        if interval == Duration::ZERO || interval > history || history.ns / interval.ns > demand::POLLS_MAX {
             let what = format!(
                 "{interval} in a history of {history}; allowed: 1 to {} intervals in the history",
-                demand::LOOKS_MAX
+                demand::POLLS_MAX
             );
             return Err(KeyProblem::new("interval", what));
         }

@@ -132,7 +132,7 @@ fn each_call_is_rounded_up_for_itself_and_a_call_in_progress_counts() {
 fn under_bursts(name: &str, overrides: &[String], seconds: u64) -> Link<Dummy> {
     let mut over = toml::Table::new();
     for text in overrides {
-        bentpipe_link::config::lay_over(&mut over, parse_override(text).unwrap());
+        bentpipe_link::config::merge(&mut over, parse_override(text).unwrap());
     }
     let mut link = Link::new(&named(name).unwrap().unwrap().with(over).unwrap(), 1, Seed(1));
     let offers: Vec<Offer> = (0..seconds * 10)

@@ -2,7 +2,7 @@
 
 use crate::driver::file;
 use bentpipe_link::catalogue::{LinkFile, named, names, parse_override};
-use bentpipe_link::config::{LinkConfig, lay_over};
+use bentpipe_link::config::{LinkConfig, merge};
 use bentpipe_link::framing::Framing;
 use bentpipe_link::noise::{RatioSchedule, THUNDERSTORM};
 use bentpipe_link::queue::QueueLimit;
@@ -17,7 +17,7 @@ use toml::Table;
 fn try_set(text: &str, sets: &[&str]) -> Result<LinkConfig, KeyProblem> {
     let mut table: Table = toml::from_str(text).unwrap();
     for set in sets {
-        lay_over(&mut table, parse_override(set).unwrap_or_else(|problem| panic!("{problem}")));
+        merge(&mut table, parse_override(set).unwrap_or_else(|problem| panic!("{problem}")));
     }
     LinkConfig::from_table(table)
 }
@@ -442,13 +442,13 @@ proptest! {
     fn a_damaged_link_file_is_read_or_refused(
         link in 0usize..names().count(),
         at in 0.0f64..1.0,
-        cut in 0usize..30,
+        drop_calls in 0usize..30,
         insert in "\\PC{0,6}",
     ) {
         let text = named(names().nth(link).unwrap()).unwrap().unwrap().text;
         let chars: Vec<char> = text.chars().collect();
         let start = (chars.len() as f64 * at) as usize;
-        let end = (start + cut).min(chars.len());
+        let end = (start + drop_calls).min(chars.len());
         let damaged: String =
             chars[..start].iter().copied().chain(insert.chars()).chain(chars[end..].iter().copied()).collect();
         let _ = LinkFile::parse("x", "x.toml", &damaged);

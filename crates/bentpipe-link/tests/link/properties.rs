@@ -86,11 +86,11 @@ fn circuit() -> impl Strategy<Value = String> {
 fn on_demand() -> impl Strategy<Value = String> {
     let after = || prop_oneof![Just(0u64), 0u64..4000];
     (1usize..5, 1usize..3, 0u64..700, 1u64..100, 1u64..2000, 1u64..5, after(), after()).prop_map(
-        |(least, at_once, late, target, interval, looks, call, release)| {
+        |(least, at_once, late, target, interval, polls, call, release)| {
             format!(
                 "on_demand = {{ least = {least}, at_once = {at_once}, late_share = '50 %', connects_late = '{late} ms', target = '{target} %', \
                  interval = '{interval} ms', history = '{} ms', call_after = '{call} ms', release_after = '{release} ms' }}\n",
-                interval * looks
+                interval * polls
             )
         },
     )

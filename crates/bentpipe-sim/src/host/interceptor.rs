@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 /// The two ends of a connection as its client sees them.
-pub(super) type Ends = (SocketAddrV4, SocketAddrV4);
+pub(super) type Endpoints = (SocketAddrV4, SocketAddrV4);
 
 /// Where a gateway stands.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Interceptor {
     pub held: HeldRequests<HeldSyn>,
     pub bypassed: Bypassed,
     /// DSCP of the gateway's own connections (local end first), in the upper six bits of the octet.
-    pub marks: BTreeMap<Ends, u8>,
+    pub marks: BTreeMap<Endpoints, u8>,
     /// Sockets by what they stand for, and those that may have changed.
     pub sockets: BTreeMap<Socket, SocketId>,
     pub changed: BTreeSet<Socket>,
@@ -79,13 +79,13 @@ impl Interceptor {
     }
 
     /// The connection between these ends, ours first, is over.
-    pub fn forget(&mut self, ends: Ends) {
+    pub fn forget(&mut self, ends: Endpoints) {
         self.marks.remove(&ends);
     }
 }
 
 /// The ends of the segment's connection, its sender first.
-pub(super) fn sent_ends(datagram: &Datagram, segment: &Segment) -> Ends {
+pub(super) fn sent_ends(datagram: &Datagram, segment: &Segment) -> Endpoints {
     let source = SocketAddrV4::new(datagram.source, segment.source_port);
     (source, SocketAddrV4::new(datagram.destination, segment.destination_port))
 }

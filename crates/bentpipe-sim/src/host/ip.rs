@@ -46,7 +46,7 @@ struct Interface {
 #[derive(Debug)]
 enum Neighbour {
     At([u8; 6]),
-    Asked {
+    SweepRequest {
         times: u32,
         again: Instant,
         #[allow(clippy::vec_box)]
@@ -329,14 +329,14 @@ impl Ip {
     /// Asks who has `via`; the packet waits.
     fn ask(&mut self, now: Instant, interface: usize, via: Ipv4Addr, datagram: Box<Datagram>) {
         let own = &mut self.interfaces[interface];
-        if let Some(Neighbour::Asked { waiting, .. }) = own.neighbours.get_mut(&via) {
+        if let Some(Neighbour::SweepRequest { waiting, .. }) = own.neighbours.get_mut(&via) {
             if waiting.len() < ARP_WAITING {
                 waiting.push(datagram);
             }
             return;
         }
         let again = now + ARP_INTERVAL;
-        own.neighbours.insert(via, Neighbour::Asked { times: 1, again, waiting: vec![datagram] });
+        own.neighbours.insert(via, Neighbour::SweepRequest { times: 1, again, waiting: vec![datagram] });
         self.asking = self.asking.min(again);
         self.put_question(interface, via);
     }
@@ -376,7 +376,7 @@ impl Ip {
             };
             self.put(interface, answer);
         }
-        if let Some(Neighbour::Asked { waiting, .. }) = before {
+        if let Some(Neighbour::SweepRequest { waiting, .. }) = before {
             for datagram in waiting {
                 let _ = self.send_to_neighbour(now, datagram, interface, message.source);
             }
@@ -394,7 +394,7 @@ impl Ip {
         for (number, interface) in self.interfaces.iter_mut().enumerate() {
             let mut absent = Vec::new();
             for (via, neighbour) in &mut interface.neighbours {
-                let Neighbour::Asked { times, again, waiting } = neighbour else { continue };
+                let Neighbour::SweepRequest { times, again, waiting } = neighbour else { continue };
                 if *again <= now {
                     if *times >= ARP_TRIES {
                         failed.extend(waiting.drain(..).map(Up::Unreachable));

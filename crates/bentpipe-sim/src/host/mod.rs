@@ -39,7 +39,7 @@ pub struct Host<P, G = Infallible> {
     /// Programs by the time at which they want to be woken; entries may be out of date.
     wakes: BinaryHeap<Reverse<(Instant, u32)>>,
     /// Empty; its room is used again.
-    news: Vec<u32>,
+    ready: Vec<u32>,
     became_done: bool,
 }
 
@@ -85,7 +85,7 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
             stack: Stack::new(ip, settings, seed),
             programs: Vec::new(),
             wakes: BinaryHeap::new(),
-            news: Vec::new(),
+            ready: Vec::new(),
             became_done: false,
         }
     }
@@ -147,8 +147,8 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
     /// Evens out with `shared` the boxes of datagrams that are kept for others.
     #[inline]
     #[allow(clippy::vec_box)] // the boxes are what is kept
-    pub fn share_boxes(&mut self, shared: &mut Vec<Box<Datagram>>) {
-        self.stack.share_boxes(shared);
+    pub fn share_free_lists(&mut self, shared: &mut Vec<Box<Datagram>>) {
+        self.stack.share_free_lists(shared);
     }
 
     /// True if a program has become done since the last call.
@@ -206,23 +206,23 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
             if self.stack.has_output() {
                 self.stack.send_out(now);
             }
-            match self.stack.news[..] {
+            match self.stack.ready[..] {
                 [] => {
                     self.stack.schedule();
                     return;
                 }
                 [number] => {
-                    self.stack.news.clear();
+                    self.stack.ready.clear();
                     self.poll(now, number);
                     continue;
                 }
                 _ => {}
             }
-            let mut news = std::mem::replace(&mut self.stack.news, std::mem::take(&mut self.news));
-            for number in news.drain(..) {
+            let mut ready = std::mem::replace(&mut self.stack.ready, std::mem::take(&mut self.ready));
+            for number in ready.drain(..) {
                 self.poll(now, number);
             }
-            self.news = news;
+            self.ready = ready;
         }
     }
 }

@@ -8,7 +8,7 @@ use super::socket_table::Socket;
 use crate::tcp::clock::TimerClock;
 use crate::tcp::outbox::Outbox;
 use crate::tcp::settings::Settings;
-use crate::tcp::{Connection, Ends, Output, State};
+use crate::tcp::{Connection, Output, Parameters, State};
 use bentpipe_net::datagram::{Body, Datagram, Payload, Segment, flag};
 use bentpipe_net::headers::protocol;
 use bentpipe_net::seed::Seed;
@@ -44,7 +44,7 @@ pub struct Stack {
     /// The connection that was worked on last, whose timer may not stand there yet: most events work on one more than once.
     unscheduled: usize,
     /// Programs with news; one may stand here more than once, and is then polled once more than it needs.
-    pub(super) news: Vec<u32>,
+    pub(super) ready: Vec<u32>,
     /// Connections that are over, for the record.
     pub(super) ended: Vec<Connection>,
     /// What intercepts connections for the site's gateway, if there is one.
@@ -108,7 +108,7 @@ impl Stack {
             out: Outbox::default(),
             timers: BinaryHeap::new(),
             unscheduled: usize::MAX,
-            news: Vec::new(),
+            ready: Vec::new(),
             ended: Vec::new(),
             gateway: None,
         }
@@ -142,7 +142,7 @@ impl Stack {
                         socket.waiting_bytes += data.len();
                         socket.waiting.push_back((SocketAddrV4::new(source, source_port), data));
                         let owner = socket.owner;
-                        self.tell(owner, Socket::Datagram(destination_port));
+                        self.notify(owner, Socket::Datagram(destination_port));
                     }
                 }
                 None => {
@@ -163,10 +163,10 @@ impl Stack {
                 if let Some(socket) = self.echoes.get_mut(&identifier) {
                     socket.waiting.push_back((sequence, data, now));
                     let owner = socket.owner;
-                    self.news.push(owner);
+                    self.ready.push(owner);
                 }
             }
-            Body::Unreachable { code, mtu, about } => self.told_unreachable(now, code, mtu, &about),
+            Body::Unreachable { code, mtu, about } => self.receive_unreachable(now, code, mtu, &about),
             Body::Tcp(_) | Body::Fragment { .. } | Body::Arp { .. } => {}
         }
     }
@@ -177,7 +177,7 @@ impl Stack {
         self.out.push(Datagram::new(about.destination, about.source, body));
     }
 
-    fn told_unreachable(&mut self, now: Instant, code: u8, mtu: u16, about: &[u8; 28]) {
+    fn receive_unreachable(&mut self, now: Instant, code: u8, mtu: u16, about: &[u8; 28]) {
         let Some(quoted) = wire::quoted_ports(about) else { return };
         if quoted.protocol != protocol::TCP {
             return;
@@ -194,11 +194,11 @@ impl Stack {
     /// One of our own packets has nowhere to go.
     fn undeliverable(&mut self, now: Instant, datagram: &Datagram) {
         if let Body::Tcp(segment) = &datagram.body {
-            let ends = (
+            let parameters = (
                 SocketAddrV4::new(datagram.source, segment.source_port),
                 SocketAddrV4::new(datagram.destination, segment.destination_port),
             );
-            if let Some(number) = self.index.get(&ends).copied() {
+            if let Some(number) = self.index.get(&parameters).copied() {
                 self.with(now, number, |connection, _| connection.unreachable(false));
             }
         }
@@ -255,10 +255,10 @@ impl Stack {
             if listener.ready.len() >= BACKLOG {
                 return;
             }
-            let Some(ends) = self.ends(now, local, remote) else { return };
+            let Some(parameters) = self.parameters(now, local, remote) else { return };
             let settings = Arc::clone(&self.settings);
             let mut output = Output { now, datagrams: &mut self.out };
-            let connection = Connection::accept(&settings, ends, segment, &mut output);
+            let connection = Connection::accept(&settings, parameters, segment, &mut output);
             let number = self.add(connection, None, Some(local.port()));
             self.settle(number);
             return;
@@ -294,12 +294,12 @@ impl Stack {
     }
 
     /// The parameters of a new connection between these ends; `None`: there is no route.
-    pub(super) fn ends(&mut self, now: Instant, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Ends> {
+    pub(super) fn parameters(&mut self, now: Instant, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Parameters> {
         let (_, mtu) = self.ip.source_for(*remote.ip())?;
         // Told apart by the ends and the time of their meeting, so that one connection shifts no other's (RFC 6528 §3 makes
         // a first sequence number of the same two).
         let seed = self.seed.child(&format!("{local} {remote} {}", now.ns));
-        Some(Ends {
+        Some(Parameters {
             local,
             remote,
             mtu,
@@ -330,9 +330,9 @@ impl Stack {
     pub fn connect(&mut self, now: Instant, owner: u32, remote: SocketAddrV4) -> Result<usize, SocketError> {
         let (address, _) = self.ip.source_for(*remote.ip()).ok_or(SocketError::Unreachable)?;
         let local = self.pick_port(address, remote).ok_or(SocketError::AddressInUse)?;
-        let ends = self.ends(now, local, remote).ok_or(SocketError::Unreachable)?;
+        let parameters = self.parameters(now, local, remote).ok_or(SocketError::Unreachable)?;
         let settings = Arc::clone(&self.settings);
-        let connection = Connection::connect(&settings, ends, &mut Output { now, datagrams: &mut self.out });
+        let connection = Connection::connect(&settings, parameters, &mut Output { now, datagrams: &mut self.out });
         let number = self.add(connection, Some(owner), None);
         self.settle(number);
         Ok(number)
@@ -411,7 +411,7 @@ impl Stack {
         let closed = slot.connection.is_closed();
         if slot.connection.take_changed() {
             match slot.owner {
-                Some(owner) if slot.listener.is_none() && self.gateway.is_none() => self.news.push(owner),
+                Some(owner) if slot.listener.is_none() && self.gateway.is_none() => self.ready.push(owner),
                 _ => self.announce(number),
             }
         }
@@ -466,7 +466,7 @@ impl Stack {
                 }
             }
         }
-        self.news.extend(slot.owner);
+        self.ready.extend(slot.owner);
         if let (Some(gateway), Some(owner)) = (&mut self.gateway, slot.owner) {
             gateway.note(owner, Socket::Tcp(number));
         }
@@ -475,16 +475,16 @@ impl Stack {
     /// A connection is over: its ends may be used again.
     fn forget(&mut self, number: usize) {
         let Some(slot) = self.connections[number].take() else { return };
-        let ends = (slot.connection.local(), slot.connection.remote());
+        let parameters = (slot.connection.local(), slot.connection.remote());
         // The ends may belong to a later connection by now.
-        if self.index.get(&ends) == Some(&number) {
-            self.index.swap_remove(&ends);
+        if self.index.get(&parameters) == Some(&number) {
+            self.index.swap_remove(&parameters);
         }
         if let Some(owner) = slot.owner {
-            self.news.push(owner);
+            self.ready.push(owner);
         }
         if let Some(gateway) = &mut self.gateway {
-            gateway.forget(ends);
+            gateway.forget(parameters);
         }
         self.ended.push(slot.connection);
         self.free.push(number);
@@ -543,7 +543,7 @@ impl Stack {
     }
 
     /// Frees these ends, ours first, if what has them is over (RFC 9293 §3.6.1).
-    pub(super) fn make_way(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Result<(), SocketError> {
+    pub(super) fn make_room(&mut self, local: SocketAddrV4, remote: SocketAddrV4) -> Result<(), SocketError> {
         let Some(number) = self.index.get(&(local, remote)).copied() else { return Ok(()) };
         let old = self.connections[number].as_ref().map(|slot| &slot.connection);
         if old.is_some_and(|old| !matches!(old.state(), State::TimeWait | State::Closed)) {
@@ -570,8 +570,8 @@ impl Stack {
     }
 
     /// Tells a program of news about one of its sockets.
-    fn tell(&mut self, owner: u32, socket: Socket) {
-        self.news.push(owner);
+    fn notify(&mut self, owner: u32, socket: Socket) {
+        self.ready.push(owner);
         if let Some(gateway) = &mut self.gateway {
             gateway.note(owner, socket);
         }
@@ -580,7 +580,7 @@ impl Stack {
     /// As [`Outbox::balance`].
     #[inline]
     #[allow(clippy::vec_box)]
-    pub fn share_boxes(&mut self, shared: &mut Vec<Box<Datagram>>) {
+    pub fn share_free_lists(&mut self, shared: &mut Vec<Box<Datagram>>) {
         self.out.balance(shared);
     }
 

@@ -23,7 +23,7 @@ pub struct AckPolicy {
     /// Size of the peer's full segments.
     segment: u64,
     /// The acknowledgement field that the peer has last been sent.
-    told: u64,
+    acknowledged: u64,
     last_data: Option<Instant>,
     small_segment: bool,
     owed: bool,
@@ -46,7 +46,7 @@ impl AckPolicy {
             pace: Duration::ZERO,
             interactive: false,
             segment: 536,
-            told: 0,
+            acknowledged: 0,
             last_data: None,
             small_segment: false,
             owed: false,
@@ -109,7 +109,7 @@ impl AckPolicy {
             return false;
         }
         let quick = self.quick > 0 && !self.interactive;
-        if self.at_once || quick || next.saturating_sub(self.told) > (self.every - 1) * self.segment {
+        if self.at_once || quick || next.saturating_sub(self.acknowledged) > (self.every - 1) * self.segment {
             return true;
         }
         // About to expire: not worth waiting (Linux).
@@ -153,7 +153,7 @@ impl AckPolicy {
         if self.owed {
             self.quick = self.quick.saturating_sub(1);
         }
-        self.told = self.told.max(next);
+        self.acknowledged = self.acknowledged.max(next);
         self.owed = false;
         self.at_once = false;
         self.small_segment = false;
@@ -170,8 +170,8 @@ impl AckPolicy {
 
     /// The acknowledgement field that the peer has last been sent.
     #[must_use]
-    pub fn told(&self) -> u64 {
-        self.told
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged
     }
 
     /// When the timer of the delay fires; [`Instant::FAR`]: nothing waits for that.

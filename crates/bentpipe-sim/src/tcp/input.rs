@@ -2,7 +2,7 @@
 
 use super::recovery::AckFacts;
 use super::settings::Settings;
-use super::{Connection, Ends, LINGER, MSS_USUAL, Output, Repair, State, unwrap};
+use super::{Connection, LINGER, MSS_DEFAULT, Output, Parameters, Repair, State, unwrap};
 use bentpipe_net::datagram::{Segment, SynOptions, flag};
 use bentpipe_net::socket::SocketError;
 use bentpipe_net::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const TIMESTAMP_LIFE: Duration = Duration::from_secs(24 * 24 * 3600);
 
 impl Connection {
     /// A listener's answer to a SYN: a connection whose SYN-ACK leaves.
-    pub fn accept(settings: &Arc<Settings>, ends: Ends, syn: &Segment, output: &mut Output<'_>) -> Connection {
+    pub fn accept(settings: &Arc<Settings>, ends: Parameters, syn: &Segment, output: &mut Output<'_>) -> Connection {
         let mut connection = Connection::new(settings, ends, output.now, State::SynReceived);
         connection.learn_syn(syn, output.now);
         // RFC 3168 §6.1.1: a SYN with both flags asks for ECN.
@@ -45,7 +45,7 @@ impl Connection {
 
     /// Options count when both ends offer them.
     fn agree(&mut self, options: SynOptions, timestamps: bool) {
-        let peer_mss = u64::from(options.mss.unwrap_or(MSS_USUAL));
+        let peer_mss = u64::from(options.mss.unwrap_or(MSS_DEFAULT));
         self.scaling &= options.window_scale.is_some();
         // RFC 7323 §2.3: shifts above 14 count as 14.
         self.peer_shift = if self.scaling { options.window_scale.unwrap_or(0).min(14) } else { 0 };
@@ -107,7 +107,7 @@ impl Connection {
         self.count_data(now, length);
         self.buffer.insert(first, std::mem::take(&mut segment.payload), false);
         self.changed = true;
-        self.tell_of_room();
+        self.notify_room();
         self.acknowledge_if_owed(output);
         true
     }
@@ -131,7 +131,7 @@ impl Connection {
         if timer_left && self.sent_count == sent_before {
             self.restart_after_acknowledgement(output.now);
         }
-        self.tell_of_room();
+        self.notify_room();
         self.acknowledge_if_owed(output);
         true
     }
@@ -179,7 +179,7 @@ impl Connection {
     /// The handshake is over.
     fn established(&mut self, segment: &Segment, output: &Output<'_>) {
         let now = output.now;
-        self.state = if self.fin_asked { State::FinWait1 } else { State::Established };
+        self.state = if self.fin_requested { State::FinWait1 } else { State::Established };
         self.next = self.next.max(1);
         self.window_from = 0;
         let sent_at = self.handshake.sent_at.take();
@@ -287,7 +287,7 @@ impl Connection {
         self.advance_close(output);
         if self.state != State::Closed {
             self.transmit(output);
-            self.tell_of_room();
+            self.notify_room();
             self.acknowledge_if_owed(output);
         }
     }
@@ -484,7 +484,7 @@ impl Connection {
 
     /// Moves on when our FIN has been acknowledged.
     fn advance_close(&mut self, output: &Output<'_>) {
-        let fin_acknowledged = self.fin_asked && self.una > self.queue.end();
+        let fin_acknowledged = self.fin_requested && self.una > self.queue.end();
         if !fin_acknowledged {
             return;
         }

@@ -129,7 +129,7 @@ pub struct Connection {
     wants_room: bool,
     /// The program has closed its socket.
     orphan: bool,
-    fin_asked: bool,
+    fin_requested: bool,
     fin_noted: bool,
     // What was agreed.
     scaling: bool,
@@ -293,7 +293,7 @@ struct Rack {
     /// Quarters of the least round-trip time to wait for reordered segments (RFC 8985 §6.2 step 4), raised when duplicates
     /// are told of, at most once in a round trip: not before segments sent after `adapted_at` were delivered.
     steps: u32,
-    duplicate_told: bool,
+    duplicate_reported: bool,
     adapted_at: u64,
     /// Recoveries until `steps` is one again.
     persist: u32,
@@ -313,10 +313,10 @@ const LINGER: Duration = Duration::from_secs(60);
 /// Duplicate acknowledgements that mean a loss (RFC 5681).
 const DUPLICATE_THRESHOLD: u32 = 3;
 /// The MSS of a host that offers none (RFC 9293 §3.7.1).
-const MSS_USUAL: u16 = 536;
+const MSS_DEFAULT: u16 = 536;
 
 /// The parameters of a new connection.
-pub struct Ends {
+pub struct Parameters {
     /// This end.
     pub local: SocketAddrV4,
     /// The other end.
@@ -332,7 +332,7 @@ pub struct Ends {
 }
 
 impl Connection {
-    fn new(settings: &Arc<Settings>, ends: Ends, now: Instant, state: State) -> Connection {
+    fn new(settings: &Arc<Settings>, ends: Parameters, now: Instant, state: State) -> Connection {
         let mtu = settings.mtu.map_or(ends.mtu, |own| own.min(ends.mtu));
         let mss_offered = u16::try_from(mtu.saturating_sub(40).max(1)).unwrap_or(u16::MAX);
         Connection {
@@ -362,7 +362,7 @@ impl Connection {
             send_buffer: SendBuffer::new(settings),
             board: Scoreboard::default(),
             sent_count: 0,
-            fin_asked: false,
+            fin_requested: false,
             small_until: 0,
             handshake: Handshake { sent_at: None, retries: 0, interval: settings.rto_initial, due: Instant::FAR },
             peer_sequence: 0,
@@ -408,7 +408,7 @@ impl Connection {
     }
 
     /// Opens a connection: a SYN leaves.
-    pub fn connect(settings: &Arc<Settings>, ends: Ends, output: &mut Output<'_>) -> Connection {
+    pub fn connect(settings: &Arc<Settings>, ends: Parameters, output: &mut Output<'_>) -> Connection {
         let mut connection = Connection::new(settings, ends, output.now, State::SynSent);
         connection.send_syn(output);
         connection
@@ -426,7 +426,7 @@ impl Connection {
     /// The program gives data; returns how many bytes were taken.
     pub fn send(&mut self, length: u64, piece: impl FnOnce(u64) -> Payload) -> Result<u64, SocketError> {
         self.check_open()?;
-        if self.fin_asked {
+        if self.fin_requested {
             return Err(SocketError::Closed);
         }
         let taken = self.send_buffer.take(length, self.queue.end(), self.held(), self.mss, self.peer_window);
@@ -448,13 +448,13 @@ impl Connection {
 
     /// An acknowledgement came and what may be sent was: a program that waits for room hears of it (tcp_check_space).
     #[inline]
-    fn tell_of_room(&mut self) {
+    fn notify_room(&mut self) {
         if self.wants_room {
-            self.look_for_room();
+            self.check_room();
         }
     }
 
-    fn look_for_room(&mut self) {
+    fn check_room(&mut self) {
         if self.in_flight() < self.window.cwnd {
             self.expand_send_buffer();
         }
@@ -511,19 +511,19 @@ impl Connection {
 
     /// No more data from the program: a FIN follows what was given.
     pub fn finish(&mut self, output: &mut Output<'_>) {
-        if self.fin_asked {
+        if self.fin_requested {
             return;
         }
         match self.state {
             // Nothing was ever promised to the peer.
             State::SynSent => self.end(Some(SocketError::Closed)),
             State::SynReceived | State::Established => {
-                self.fin_asked = true;
+                self.fin_requested = true;
                 self.state = if self.state == State::Established { State::FinWait1 } else { self.state };
                 self.transmit(output);
             }
             State::CloseWait => {
-                self.fin_asked = true;
+                self.fin_requested = true;
                 self.state = State::LastAck;
                 self.transmit(output);
             }

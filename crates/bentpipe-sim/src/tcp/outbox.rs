@@ -85,7 +85,7 @@ mod tests {
 
     /// A sender makes two segments for each acknowledgement that comes, whose box it has back only afterwards.
     #[test]
-    fn a_sender_of_more_than_it_receives_has_the_receivers_boxes() {
+    fn a_sender_of_more_than_it_receives_has_the_receivers_free_list() {
         let (mut sender, mut receiver, mut shared) = (Outbox::default(), Outbox::default(), Vec::new());
         let mut made = 0;
         for number in 0..10_000 {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_go_round_between_two_sites_and_carry_only_what_was_put_in() {
+    fn free_lists_go_round_between_two_sites_and_carry_only_what_was_put_in() {
         let (mut sender, mut receiver, mut shared) = (Outbox::default(), Outbox::default(), Vec::new());
         let mut most = 0;
         for number in 0..10_000 {

@@ -17,7 +17,7 @@ pub(super) fn clock(now: Instant) -> u32 {
 impl Connection {
     /// The highest acknowledgement that the peer was sent.
     pub(super) fn acknowledged_to_peer(&self) -> u64 {
-        self.acks.told()
+        self.acks.acknowledged()
     }
 
     pub(super) fn send_syn(&mut self, output: &mut Output<'_>) {
@@ -148,7 +148,7 @@ impl Connection {
     /// Sends whatever may be sent: new data and the FIN.
     #[inline]
     pub(super) fn transmit(&mut self, output: &mut Output<'_>) {
-        let last = self.queue.end() + u64::from(self.fin_asked);
+        let last = self.queue.end() + u64::from(self.fin_requested);
         // Often only the peer sends.
         if self.next < last || !self.board.is_empty() {
             self.transmit_until(last, output);
@@ -220,7 +220,7 @@ impl Connection {
                 return false;
             }
         }
-        let fin = self.fin_asked && self.next + length == self.queue.end();
+        let fin = self.fin_requested && self.next + length == self.queue.end();
         if fin && length == 0 && room == 0 && self.peer_window == 0 && self.next > self.una {
             return false;
         }

@@ -61,11 +61,11 @@ impl Connection {
         let in_flight_before = self.board.in_flight();
         let had_outstanding = !self.board.is_empty();
         let mut progress = Progress::default();
-        let mut duplicate_told = false;
+        let mut duplicate_reported = false;
         if self.sack
             && let Some(blocks) = &segment.sack
         {
-            duplicate_told = self.learn_blocks(blocks.as_slice(), acknowledged, &mut progress);
+            duplicate_reported = self.learn_blocks(blocks.as_slice(), acknowledged, &mut progress);
         }
         progress.sacked = progress.delivered;
         let advanced = acknowledged > before;
@@ -90,16 +90,16 @@ impl Connection {
             self.rack_advance(newest, now);
             self.rack_adapt(newest, progress.delivered);
         }
-        self.probe_answered(acknowledged, advanced, facts, progress.sacked > 0, duplicate_told, now);
+        self.probe_answered(acknowledged, advanced, facts, progress.sacked > 0, duplicate_reported, now);
         // RFC 5681 §2: a duplicate carries no data, no news and no window change.
         let not_duplicate = facts.data || facts.window_changed || advanced;
         let dubious =
-            !not_duplicate || progress.sacked > 0 || facts.echo || duplicate_told || self.repair != Repair::Open;
+            !not_duplicate || progress.sacked > 0 || facts.echo || duplicate_reported || self.repair != Repair::Open;
         let lost_before = self.flight.lost;
         let mut resend = Resend::Nothing;
         let mut timer_set = false;
         if dubious {
-            let duplicates = u32::from(!advanced && !not_duplicate && !duplicate_told);
+            let duplicates = u32::from(!advanced && !not_duplicate && !duplicate_reported);
             resend = self.alert(duplicates, advanced, facts.echo, &mut progress, &mut timer_set, now);
         }
         if (progress.acked > 0 || self.sack_moves_timer(&progress)) && !timer_set {
@@ -139,7 +139,7 @@ impl Connection {
         facts: AckFacts,
         now: Instant,
     ) -> Option<bool> {
-        let usual = self.predicts()
+        let default = self.predicts()
             && acknowledged > self.una
             && self.sack
             && segment.sack.is_none()
@@ -147,7 +147,7 @@ impl Connection {
             && self.probe.is_none()
             && !facts.echo
             && self.rack.newest_end <= self.una;
-        if !usual {
+        if !default {
             return None;
         }
         let in_flight_before = self.board.in_flight();
@@ -255,7 +255,7 @@ impl Connection {
                     self.undo.retransmissions = self.undo.retransmissions.saturating_sub(1);
                 }
                 // Where nothing is reordered, and after a probe, a needless repetition says nothing about reordering.
-                self.rack.duplicate_told |=
+                self.rack.duplicate_reported |=
                     self.rack.reordering_seen && self.probe.is_none_or(|probe| probe.high != *past);
             }
         }
@@ -364,8 +364,8 @@ impl Connection {
 
     /// RFC 8985 §6.2 step 4: how long to wait for reordered segments (Linux's tcp_rack_update_reo_wnd).
     fn rack_adapt(&mut self, newest: &Sent, delivered: u32) {
-        let told = std::mem::take(&mut self.rack.duplicate_told) && newest.delivered >= self.rack.adapted_at;
-        if told {
+        let reported = std::mem::take(&mut self.rack.duplicate_reported) && newest.delivered >= self.rack.adapted_at;
+        if reported {
             self.rack.steps = (self.rack.steps + 1).min(REORDERING_STEPS_MAX);
             self.rack.adapted_at = self.flight.delivered + u64::from(delivered);
             self.rack.persist = REORDERING_PERSISTS;
@@ -381,14 +381,14 @@ impl Connection {
         advanced: bool,
         facts: AckFacts,
         sacked: bool,
-        duplicate_told: bool,
+        duplicate_reported: bool,
         now: Instant,
     ) {
         let Some(probe) = self.probe else { return };
         if acknowledged < probe.high {
             return;
         }
-        if !probe.repeats || duplicate_told {
+        if !probe.repeats || duplicate_reported {
             self.probe = None;
         } else if acknowledged > probe.high {
             // The probe repaired a loss: that is congestion all the same.

@@ -89,8 +89,8 @@ impl Settings {
         let name = config.congestion_control.as_deref().unwrap_or("cubic");
         let mut congestion_control = Algorithm::parse(name)
             .ok_or_else(|| format!("the simulator has no {name:?}; allowed: {}", Algorithm::NAMES.join(", ")))?;
-        if let (Algorithm::Cubic { hystart }, Some(asked)) = (&mut congestion_control, config.hystart) {
-            *hystart = asked;
+        if let (Algorithm::Cubic { hystart }, Some(requested)) = (&mut congestion_control, config.hystart) {
+            *hystart = requested;
         }
         let estimator = config.rto_estimator.unwrap_or(RtoEstimator::Linux);
         let sack = config.sack.unwrap_or(true);

@@ -54,9 +54,9 @@ fn initial_sequence(end: usize) -> u32 {
     u32::MAX - 5000 * (end as u32 + 1)
 }
 
-fn ends(end: usize, clock: TimerClock) -> Ends {
+fn ends(end: usize, clock: TimerClock) -> Parameters {
     let address = |end: usize| SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, end as u8 + 1), 1000 + end as u16);
-    Ends {
+    Parameters {
         local: address(end),
         remote: address(1 - end),
         mtu: 1500,

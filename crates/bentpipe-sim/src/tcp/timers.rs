@@ -151,7 +151,7 @@ impl Connection {
         {
             // A window that was taken back lets nothing but its first segment be repeated.
             let repeatable = tail.start < self.peer_edge || tail.start == self.una;
-            let new = self.next < self.queue.end() + u64::from(self.fin_asked) && self.send_new(0, output);
+            let new = self.next < self.queue.end() + u64::from(self.fin_requested) && self.send_new(0, output);
             if !new && repeatable {
                 self.send_again(self.board.out() as usize - 1, output);
             }
@@ -211,7 +211,7 @@ impl Connection {
 
     /// Starts or stops the probing of a closed window.
     pub(super) fn check_window_probe(&mut self, now: Instant) {
-        let waits = self.next < self.queue.end() + u64::from(self.fin_asked);
+        let waits = self.next < self.queue.end() + u64::from(self.fin_requested);
         if !waits || !self.board.is_empty() || self.is_paced(now) {
             return;
         }
@@ -222,7 +222,7 @@ impl Connection {
 
     fn probe_window(&mut self, output: &mut Output<'_>) {
         self.timer = None;
-        if !self.board.is_empty() || self.next >= self.queue.end() + u64::from(self.fin_asked) {
+        if !self.board.is_empty() || self.next >= self.queue.end() + u64::from(self.fin_requested) {
             return;
         }
         // A peer that never answers is gone; one that answers may keep its window closed for ever (RFC 9293 §3.8.6.1).

@@ -146,11 +146,11 @@ impl ReceiveWindow {
     /// there is (RFC 9293 §3.8.6.2.2; Linux tells when the window has doubled), as far as the field of the header can say it.
     #[must_use]
     pub fn worth_telling(&self, next: u64, unread: u64, scaled: bool, segment: u64) -> bool {
-        let told = self.edge.saturating_sub(next);
+        let advertised = self.edge.saturating_sub(next);
         let shift = if scaled { self.shift } else { 0 };
         let size = self.size(unread, segment).min(65_535 << shift);
         let most = self.fixed.unwrap_or(self.granted);
-        size >= told * 2 && size > told && size - told >= (2 * segment).min(most / 2).max(1)
+        size >= advertised * 2 && size > advertised && size - advertised >= (2 * segment).min(most / 2).max(1)
     }
 
     /// The program has read everything up to `position`; `rtt`: round-trip time as timestamps tell it.

@@ -77,7 +77,7 @@ fn transfers_without_loss() {
 
 /// Shown without a tolerance: what holds for PFTK holds for the part of the transfer that it describes.
 #[test]
-fn transfers_with_loss_beside_it() {
+fn transfers_with_loss_on_the_same_link() {
     let mut text = String::from("p in 1e-3; times in ms, means; deviations in tenths of a percent\n");
     text.push_str(
         " p    file runs | rounds: reno  model  dev | rounds: sack  model  dev | independent: reno  model  dev\n",

@@ -6,7 +6,7 @@ use bentpipe_apps::report::App;
 use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::LinkSpec;
-use bentpipe_sim::network::{Halt, Network, Observer, ProgramId, Setup};
+use bentpipe_sim::network::{Network, Observer, ProgramId, Setup, Stop};
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ fn network(setup: &Setup) -> (Network<Box<dyn App>>, ProgramId) {
 fn finish(network: &mut Network<Box<dyn App>>, client: ProgramId, pause: Duration) -> Instant {
     let mut until = Instant::ZERO;
     while !network.program(client).unwrap().is_done() {
-        if network.run_until(until) != Halt::ProgramDone {
+        if network.run_until(until) != Stop::ProgramDone {
             until += pause;
         }
         assert!(until < Instant::ZERO + Duration::from_secs(1000));
@@ -59,7 +59,7 @@ fn finish(network: &mut Network<Box<dyn App>>, client: ProgramId, pause: Duratio
     network.now()
 }
 
-const SELDOM: Duration = Duration::from_secs(100);
+const RARELY: Duration = Duration::from_secs(100);
 
 fn trace(setup: &Setup, pause: Duration) -> String {
     let recorder = Recorder::default();
@@ -80,25 +80,25 @@ fn assert_same(a: &str, b: &str) {
 
 #[test]
 fn one_seed_gives_one_trace() {
-    assert_same(&trace(&setup(1), SELDOM), &trace(&setup(1), SELDOM));
-    assert_ne!(trace(&setup(1), SELDOM), trace(&setup(2), SELDOM));
+    assert_same(&trace(&setup(1), RARELY), &trace(&setup(1), RARELY));
+    assert_ne!(trace(&setup(1), RARELY), trace(&setup(2), RARELY));
 }
 
 #[test]
 fn an_idle_site_changes_no_packet() {
-    let alone = trace(&setup(1), SELDOM);
+    let alone = trace(&setup(1), RARELY);
     // On a link of its own, behind the hub.
     let mut more = setup(1);
     let config = more.links[0].1.clone();
     let other = LinkSpec { name: "other".into(), sites: vec!["hub".into(), "idle".into()], ..spec(&config) };
     more.links.push((other, config));
-    assert_same(&alone, &trace(&more, SELDOM));
+    assert_same(&alone, &trace(&more, RARELY));
     // Elsewhere.
     let mut more = setup(1);
     let config = more.links[0].1.clone();
     let other = LinkSpec { name: "other".into(), sites: vec!["far".into(), "idle".into()], ..spec(&config) };
     more.links.push((other, config));
-    assert_same(&alone, &trace(&more, SELDOM));
+    assert_same(&alone, &trace(&more, RARELY));
 }
 
 /// Another client of the same server, which connects first: its connection draws from streams of its own.
@@ -120,7 +120,7 @@ fn another_connection_changes_no_packet() {
         }
         network.run_until(Instant::ZERO + Duration::from_secs(1));
         let client = network.start(1, bulk.client(server, 7));
-        finish(&mut network, client, SELDOM);
+        finish(&mut network, client, RARELY);
         recorder.0.lock().unwrap().clone()
     };
     assert_same(&with_other(false), &with_other(true));
@@ -129,10 +129,10 @@ fn another_connection_changes_no_packet() {
 /// A second terminal that hears the forward direction: it has its own noise, and the first one's stays.
 #[test]
 fn an_idle_terminal_changes_no_packet() {
-    let alone = trace(&setup(1), SELDOM);
+    let alone = trace(&setup(1), RARELY);
     let mut more = setup(1);
     more.links[0].0.sites.push("idle".into());
-    assert_same(&alone, &trace(&more, SELDOM));
+    assert_same(&alone, &trace(&more, RARELY));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn observers_change_nothing() {
     let end = |observers: usize| {
         let (mut network, client) = network(&setup(1));
         (0..observers).for_each(|_| network.observe(Box::new(Blind)));
-        let end = finish(&mut network, client, SELDOM);
+        let end = finish(&mut network, client, RARELY);
         let report = network.program(client).unwrap().report(end);
         let values: Vec<(String, u64)> =
             report.measurements.iter().map(|m| (m.quantity.name.to_string(), m.value.to_bits())).collect();
@@ -155,5 +155,5 @@ fn observers_change_nothing() {
 /// Stopping often to look is no event.
 #[test]
 fn pauses_change_nothing() {
-    assert_same(&trace(&setup(1), SELDOM), &trace(&setup(1), Duration::from_millis(37)));
+    assert_same(&trace(&setup(1), RARELY), &trace(&setup(1), Duration::from_millis(37)));
 }

@@ -4,7 +4,7 @@ use crate::pair::{link, spec};
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::App;
 use bentpipe_net::time::{Duration, Instant};
-use bentpipe_sim::network::{Halt, Network, Setup};
+use bentpipe_sim::network::{Network, Setup, Stop};
 use std::net::IpAddr;
 
 const PORT: u16 = 7;
@@ -21,7 +21,7 @@ fn network() -> Network<Box<dyn App>> {
 
 /// Runs until `until`, whatever becomes done.
 fn run(network: &mut Network<Box<dyn App>>, until: Instant) {
-    while network.run_until(until) == Halt::ProgramDone {}
+    while network.run_until(until) == Stop::ProgramDone {}
 }
 
 /// The server ends between the SYN (at 250 ms) and the acknowledgement of its answer (at 750 ms).

@@ -7,7 +7,7 @@ use bentpipe_apps::report::App;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::{BitRate, DataSize};
 use bentpipe_sim::model::kruse::{Transfer, throughput};
-use bentpipe_sim::network::{Halt, Network, Setup};
+use bentpipe_sim::network::{Network, Setup, Stop};
 use std::fmt::Write;
 use std::net::IpAddr;
 
@@ -33,7 +33,7 @@ fn simulate(file: u64, connections: u32) -> (Duration, u64) {
         clients.push(network.start(1, bulk.client(server, 7)));
     }
     while !clients.iter().all(|client| network.program(*client).unwrap().is_done()) {
-        assert_eq!(network.run_until(Instant::ZERO + Duration::from_secs(1000)), Halt::ProgramDone);
+        assert_eq!(network.run_until(Instant::ZERO + Duration::from_secs(1000)), Stop::ProgramDone);
     }
     let again = network.connections(0).iter().map(|connection| connection.retransmissions).sum();
     (network.now().since(Instant::ZERO), again)

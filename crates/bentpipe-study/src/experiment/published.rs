@@ -23,6 +23,7 @@
 use super::grid::{ReadAxis, same_value};
 use crate::sweep::grid::{Quantity, quantity};
 use bentpipe_lab::scenario::Scenario;
+use bentpipe_link::config::merge_tables;
 use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -85,7 +86,7 @@ pub struct Figure {
 }
 
 /// Tolerances that need no reason: of a printed number, and of one that is called approximate.
-pub const USUAL_TOLERANCES: [f64; 2] = [0.1, 0.2];
+pub const DEFAULT_TOLERANCES: [f64; 2] = [0.1, 0.2];
 
 /// The check of our value against the paper.
 #[derive(Clone, Debug)]
@@ -100,7 +101,7 @@ pub enum Check {
         text: String,
         /// The allowed deviation, as a share.
         tolerance: f64,
-        /// Why that far, where it is not one of [`USUAL_TOLERANCES`].
+        /// Why that far, where it is not one of [`DEFAULT_TOLERANCES`].
         because: Option<String>,
     },
     /// A printed or worded bound.
@@ -271,7 +272,7 @@ impl Published {
             };
             for row in rows {
                 let mut merged = table.clone();
-                lay_over(&mut merged, row);
+                merge_tables(&mut merged, row);
                 let claim: ClaimText = read(merged).map_err(under)?;
                 claims.push(known.claim(claim).map_err(under)?);
             }
@@ -286,18 +287,6 @@ impl Published {
         let remedies = whole.remedies.clone().unwrap_or_else(|| REMEDIES.map(str::to_owned).to_vec());
         let PublishedText { paper, citation, figure, .. } = whole;
         Ok(Published { paper, citation, figure, remedies, claims, charts })
-    }
-}
-
-/// Tables key by key, everything else as a whole.
-fn lay_over(base: &mut Table, over: Table) {
-    for (key, value) in over {
-        match (base.get_mut(&key), value) {
-            (Some(Value::Table(mine)), Value::Table(theirs)) => lay_over(mine, theirs),
-            (_, value) => {
-                base.insert(key, value);
-            }
-        }
     }
 }
 
@@ -371,9 +360,9 @@ impl Known<'_> {
                 return Err(KeyProblem::new("value", "0, or along an axis, has no ratio; allowed: at_least, at_most"));
             }
             let because = text.because;
-            if because.is_none() && !USUAL_TOLERANCES.contains(&tolerance) {
-                let usual = USUAL_TOLERANCES.map(|usual| format!("{:.0} %", usual * 100.0)).join(", ");
-                return Err(KeyProblem::new("tolerance", format!("needs a `because`; allowed without: {usual}")));
+            if because.is_none() && !DEFAULT_TOLERANCES.contains(&tolerance) {
+                let default = DEFAULT_TOLERANCES.map(|default| format!("{:.0} %", default * 100.0)).join(", ");
+                return Err(KeyProblem::new("tolerance", format!("needs a `because`; allowed without: {default}")));
             }
             return Ok(Check::Value { figure, value, text: written, tolerance, because });
         }

@@ -92,8 +92,8 @@ fn run(question: &Question<'_>, link: &LinkConfig, seed: u64) -> Result<Result<f
     let tcp = [question.tcp.clone(), question.tcp.clone()];
     let mut network = transfer::hosts(link, tcp, seed)?;
     let address = transfer::address(&network, transfer::HUB);
-    let seen = Arc::new(Mutex::new(Seen::default()));
-    network.observe(Box::new(Watch { terminal: transfer::TERMINAL, seen: Arc::clone(&seen) }));
+    let observed = Arc::new(Mutex::new(Observed::default()));
+    network.observe(Box::new(Watch { terminal: transfer::TERMINAL, observed: Arc::clone(&observed) }));
     let clients: Vec<(ProgramId, u16, u64)> = transfer::shares(question.bytes.bytes, question.connections)
         .map(|(port, bytes)| {
             let spec = transfer::bulk(question.direction, port, bytes);
@@ -104,7 +104,7 @@ fn run(question: &Question<'_>, link: &LinkConfig, seed: u64) -> Result<Result<f
     transfer::run(&mut network, TIME_MAX, |network| {
         clients.iter().any(|(id, ..)| network.program(*id).is_some_and(|program| !program.is_done()))
     });
-    let seen = seen.lock();
+    let observed = observed.lock();
     let mut last = 0.0_f64;
     for (id, port, bytes) in clients {
         let Some(report) = network.program(id).map(|program| program.report(network.now())) else { continue };
@@ -116,16 +116,16 @@ fn run(question: &Question<'_>, link: &LinkConfig, seed: u64) -> Result<Result<f
         // Clients start at time zero.
         let ended = match question.direction {
             Direction::Download => report.value(quantity::COMPLETION_TIME),
-            Direction::Upload => seen.acknowledged(port, bytes).map(Instant::as_secs_f64),
+            Direction::Upload => observed.acknowledged(port, bytes).map(Instant::as_secs_f64),
         };
         last = last.max(ended.unwrap_or_default());
     }
-    Ok(Ok(last - seen.start.unwrap_or(Instant::ZERO).as_secs_f64()))
+    Ok(Ok(last - observed.start.unwrap_or(Instant::ZERO).as_secs_f64()))
 }
 
 /// The packets that passed the terminal's port.
 #[derive(Default)]
-struct Seen {
+struct Observed {
     /// The first SYN.
     start: Option<Instant>,
     /// By the server's port: what was acknowledged so far.
@@ -140,17 +140,17 @@ struct Acknowledged {
     steps: [(u64, Instant); 2],
 }
 
-impl Seen {
+impl Observed {
     /// When all bytes sent to a port were acknowledged.
     fn acknowledged(&self, port: u16, bytes: u64) -> Option<Instant> {
-        let seen = self.acknowledged.get(&port)?;
-        seen.steps.iter().find(|(reached, _)| *reached > bytes).map(|(_, at)| *at)
+        let observed = self.acknowledged.get(&port)?;
+        observed.steps.iter().find(|(reached, _)| *reached > bytes).map(|(_, at)| *at)
     }
 }
 
 struct Watch {
     terminal: usize,
-    seen: Arc<Mutex<Seen>>,
+    observed: Arc<Mutex<Observed>>,
 }
 
 impl Observer for Watch {
@@ -160,16 +160,16 @@ impl Observer for Watch {
         if site != self.terminal {
             return;
         }
-        let mut seen = self.seen.lock();
+        let mut observed = self.observed.lock();
         if outbound {
-            seen.start.get_or_insert(now);
+            observed.start.get_or_insert(now);
             if segment.flags & flag::SYN != 0 {
                 let first = Acknowledged { number: segment.sequence, bytes: 0, steps: [(0, now), (0, now)] };
-                seen.acknowledged.entry(segment.destination_port).or_insert(first);
+                observed.acknowledged.entry(segment.destination_port).or_insert(first);
             }
             return;
         }
-        let Some(known) = seen.acknowledged.get_mut(&segment.source_port) else { return };
+        let Some(known) = observed.acknowledged.get_mut(&segment.source_port) else { return };
         let more = segment.acknowledgement.wrapping_sub(known.number);
         // Half of the numbers are behind, the rest ahead (RFC 9293 §3.4).
         if segment.flags & flag::ACK != 0 && more > 0 && more < 1 << 31 {

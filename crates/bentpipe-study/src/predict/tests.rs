@@ -2,18 +2,18 @@ use super::*;
 use bentpipe_link::catalogue;
 use toml::Table;
 
-struct Asked {
+struct Case {
     link: LinkConfig,
     tcp: TcpConfig,
 }
 
-fn asked(link: &str, over: &str, tcp: &str) -> Asked {
+fn case(link: &str, over: &str, tcp: &str) -> Case {
     let file = catalogue::named(link).unwrap().unwrap();
     let over: Table = toml::from_str(over).unwrap();
-    Asked { link: file.with(over).unwrap(), tcp: TcpConfig::from_table(toml::from_str(tcp).unwrap()).unwrap() }
+    Case { link: file.with(over).unwrap(), tcp: TcpConfig::from_table(toml::from_str(tcp).unwrap()).unwrap() }
 }
 
-impl Asked {
+impl Case {
     fn question(&self) -> Question<'_> {
         Question {
             name: "test",
@@ -52,7 +52,7 @@ fn goodput(prediction: &Prediction, model: &str) -> u64 {
 fn what_the_models_are_given() {
     // A segment of 1500 B in PPP: 1507 B = 12,056 bits, 7.849 ms at 1.536 Mbit/s; an acknowledgement 47 B = 376 bits,
     // 0.245 ms. Payload 1,536,000 · 11,680 / 12,056 = 1,488,095.5 bit/s. In 508.094 ms that is 94,511 B.
-    let inputs = asked("acts-t1", "noise = 1e-6", "preset = 'windows-95'").predict().inputs;
+    let inputs = case("acts-t1", "noise = 1e-6", "preset = 'windows-95'").predict().inputs;
     assert_eq!((inputs.segment_bytes, inputs.segment_bits, inputs.ack_bits), (1460, 12_056, 376));
     assert_eq!(inputs.payload_rate_bps, 1_488_095);
     assert!((inputs.rtt_seconds - (0.5 + (12_056.0 + 376.0) / 1_536_000.0)).abs() < 2e-9);
@@ -61,7 +61,7 @@ fn what_the_models_are_given() {
     assert!((inputs.segment_loss.unwrap() - 0.011_983_6).abs() < 1e-7);
     assert_eq!((inputs.window_bytes, inputs.slow_start_growth), (Some(8192), 1.5));
     // Linux: timestamps take 12 bytes; growth by what is acknowledged; RTT + 200 ms.
-    let inputs = asked("acts-t1", "", "").predict().inputs;
+    let inputs = case("acts-t1", "", "").predict().inputs;
     assert_eq!((inputs.segment_bytes, inputs.ack_bits, inputs.window_bytes), (1448, 59 * 8, None));
     assert_eq!(inputs.slow_start_growth, 2.0);
     assert!((inputs.timeout_seconds - inputs.rtt_seconds - 0.2).abs() < 1e-9);
@@ -69,9 +69,9 @@ fn what_the_models_are_given() {
 
 #[test]
 fn the_upload_is_the_other_way_round() {
-    let asked = asked("direcpc", "", "");
-    let down = asked.predict().inputs;
-    let up = predict(&Question { direction: Direction::Upload, ..asked.question() }).unwrap().inputs;
+    let case = case("direcpc", "", "");
+    let down = case.predict().inputs;
+    let up = predict(&Question { direction: Direction::Upload, ..case.question() }).unwrap().inputs;
     assert_eq!((down.rate_bps, down.return_rate_bps), (400_000, 28_800));
     assert_eq!((up.rate_bps, up.return_rate_bps), (28_800, 400_000));
     assert!(up.rtt_seconds > down.rtt_seconds, "a full segment takes 419 ms through the modem");
@@ -83,7 +83,7 @@ fn a_clean_link_with_a_small_window() {
     // Kruse: rounds of 1, 1.5, 2.25, 3.375 and then 5 segments, each a round trip: 140 of them and 500 ms of set-up; the
     // last one's sending adds to it. Cardwell: 685 segments: log1.5(5) + 1 + (685 − (1.5·5 − 1)/0.5)/5 = 139.37 rounds,
     // a handshake, and 100 ms for the first delayed acknowledgement. Both recomputed outside this program.
-    let prediction = asked("acts-t1", "", "preset = 'windows-95'").predict();
+    let prediction = case("acts-t1", "", "preset = 'windows-95'").predict();
     assert_eq!(
         lines(&prediction),
         [
@@ -100,7 +100,7 @@ fn a_clean_link_with_a_small_window() {
 
 #[test]
 fn a_noisy_link_with_a_large_window() {
-    let prediction = asked("acts-t1", "noise = 1e-6", "preset = 'tcp-lfn'").predict();
+    let prediction = case("acts-t1", "noise = 1e-6", "preset = 'tcp-lfn'").predict();
     // Segments of 1448 B in 508.156 ms, lost with 0.01198. Mathis: 11,584 / 0.508156 · √0.75 / √0.01198 = 180,342 bit/s;
     // PFTK with 64.7 segments in flight and T0 = 1 s. Recomputed outside this program.
     assert_eq!(
@@ -121,14 +121,14 @@ fn a_noisy_link_with_a_large_window() {
 fn a_thin_return_link_limits() {
     // 28.8 kbit/s for acknowledgements of 47 B, one for two segments of 1460 B: 28,800 / 376 · 23,360 = 1,789,276 bit/s;
     // at 2 Mbit/s down (1,976,311 bit/s of data) that is the limit.
-    let asked = asked("direcpc", "forward = { rate = '2 Mbit/s' }", "preset = 'windows-95'");
-    assert_eq!(goodput(&asked.predict(), "return link"), 1_789_276);
+    let case = case("direcpc", "forward = { rate = '2 Mbit/s' }", "preset = 'windows-95'");
+    assert_eq!(goodput(&case.predict(), "return link"), 1_789_276);
 }
 
 #[test]
 fn more_connections_fill_the_link() {
-    let asked = asked("acts-t1", "", "preset = 'windows-95'\nreceive_window = '24 KiB'\nsend_buffer = '24 KiB'");
-    let of = |connections| predict(&Question { connections, ..asked.question() }).unwrap();
+    let case = case("acts-t1", "", "preset = 'windows-95'\nreceive_window = '24 KiB'\nsend_buffer = '24 KiB'");
+    let of = |connections| predict(&Question { connections, ..case.question() }).unwrap();
     let (one, eight) = (of(1), of(8));
     assert_eq!(goodput(&one, "window"), 367_806);
     assert_eq!(goodput(&eight, "window"), 1_488_095, "the link's");
@@ -140,7 +140,7 @@ fn more_connections_fill_the_link() {
 #[test]
 fn models_refuse_what_they_do_not_know() {
     let refused = |link: &str, over: &str, tcp: &str, model: &str, why: &str| {
-        let prediction = asked(link, over, tcp).predict();
+        let prediction = case(link, over, tcp).predict();
         let line = lines(&prediction).into_iter().find(|line| line.starts_with(model)).unwrap();
         assert!(line.contains(why), "{link} {over} {tcp}: {line}");
     };
@@ -161,11 +161,11 @@ fn every_link_and_preset_has_finite_answers() {
     for name in catalogue::names() {
         for preset in bentpipe_net::stack::PRESETS {
             for noise in ["", "noise = 1e-7", "noise = 1e-5", "noise = 1e-4", "noise = 0.5"] {
-                let asked = asked(name, noise, &format!("preset = '{}'", preset.name));
+                let case = case(name, noise, &format!("preset = '{}'", preset.name));
                 for direction in [Direction::Download, Direction::Upload] {
                     for bytes in [1, 100_000, 1_000_000_000] {
                         let bytes = DataSize::from_bytes(bytes);
-                        let prediction = predict(&Question { direction, bytes, ..asked.question() }).unwrap();
+                        let prediction = predict(&Question { direction, bytes, ..case.question() }).unwrap();
                         let bound = goodput(&prediction, "window");
                         for row in &prediction.rows {
                             let Outcome::Predicted { seconds, goodput_bps } = row.outcome else { continue };
@@ -185,25 +185,25 @@ fn every_link_and_preset_has_finite_answers() {
 
 #[test]
 fn a_given_loss_stands_above_the_links() {
-    let asked = asked("acts-t1", "noise = { profile = 'thunderstorm', dwell = '30 s' }", "preset = 'tcp-lfn'");
+    let case = case("acts-t1", "noise = { profile = 'thunderstorm', dwell = '30 s' }", "preset = 'tcp-lfn'");
     let bytes = DataSize::from_bytes(100_000_000);
-    let prediction = predict(&Question { loss: Some(0.01), bytes, ..asked.question() }).unwrap();
+    let prediction = predict(&Question { loss: Some(0.01), bytes, ..case.question() }).unwrap();
     assert_eq!(prediction.inputs.segment_loss, Some(0.01));
     assert!(goodput(&prediction, "PFTK") > 0);
 }
 
 #[test]
 fn impossible_questions_are_refused() {
-    let asked = asked("acts-t1", "", "");
-    let nothing = Question { bytes: DataSize::from_bytes(0), ..asked.question() };
+    let case = case("acts-t1", "", "");
+    let nothing = Question { bytes: DataSize::from_bytes(0), ..case.question() };
     assert_eq!(predict(&nothing), Err(PredictError::NoBytes));
-    assert_eq!(predict(&Question { loss: Some(1.0), ..asked.question() }), Err(PredictError::Loss(1.0)));
-    assert_eq!(predict(&Question { connections: 0, ..asked.question() }), Err(PredictError::Connections(0)));
+    assert_eq!(predict(&Question { loss: Some(1.0), ..case.question() }), Err(PredictError::Loss(1.0)));
+    assert_eq!(predict(&Question { connections: 0, ..case.question() }), Err(PredictError::Connections(0)));
 }
 
 #[test]
 fn the_json_says_which_rows_apply() {
-    let json = asked("acts-t1", "", "preset = 'windows-95'").predict().to_json().unwrap();
+    let json = case("acts-t1", "", "preset = 'windows-95'").predict().to_json().unwrap();
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(value["inputs"]["segment_bytes"], 1460);
     assert_eq!(value["rows"][0]["goodput_bps"], 114_939);
@@ -211,7 +211,7 @@ fn the_json_says_which_rows_apply() {
     assert!(value["simulated"].is_null());
 }
 
-impl Asked {
+impl Case {
     fn simulate(&self, change: impl FnOnce(&mut Question<'_>)) -> Prediction {
         let mut question = self.question();
         change(&mut question);
@@ -231,12 +231,12 @@ fn seconds(prediction: &Prediction, model: &str) -> f64 {
 #[test]
 fn the_simulator_counts_the_rounds_of_slow_start_as_the_models_do() {
     // One segment: a round trip for the handshake and one until the data, 500 ms each and a few for sending.
-    let one = asked("acts-t1", "", "");
+    let one = case("acts-t1", "", "");
     let simulated = one.simulate(|question| question.bytes = DataSize::from_bytes(1000)).simulated.unwrap();
     assert_eq!(simulated.runs, 1);
     assert!((1.0..1.02).contains(&simulated.seconds), "{simulated:?}");
     assert_eq!(simulated.seconds_range, (simulated.seconds, simulated.seconds));
-    let window = asked("acts-t1", "", "preset = 'windows-95'").simulate(|_| {});
+    let window = case("acts-t1", "", "preset = 'windows-95'").simulate(|_| {});
     let simulated = window.simulated.unwrap();
     let ratio = seconds(&window, "Kruse") / simulated.seconds;
     assert!((0.95..1.05).contains(&ratio), "{ratio}: {simulated:?}");
@@ -245,9 +245,9 @@ fn the_simulator_counts_the_rounds_of_slow_start_as_the_models_do() {
 
 #[test]
 fn an_upload_ends_with_its_last_acknowledgement() {
-    let asked = asked("acts-t1", "", "preset = 'windows-95'");
-    let down = asked.simulate(|_| {}).simulated.unwrap();
-    let up = asked.simulate(|question| question.direction = Direction::Upload).simulated.unwrap();
+    let case = case("acts-t1", "", "preset = 'windows-95'");
+    let down = case.simulate(|_| {}).simulated.unwrap();
+    let up = case.simulate(|question| question.direction = Direction::Upload).simulated.unwrap();
     // Both take a handshake and whole round trips; the last acknowledgement may be a delayed one.
     assert!((up.seconds - down.seconds).abs() < 0.75, "{up:?} {down:?}");
 }
@@ -255,46 +255,46 @@ fn an_upload_ends_with_its_last_acknowledgement() {
 #[test]
 fn what_comes_before_the_first_syn_is_left_out() {
     // Asking for the hub's hardware address takes a round trip of its own.
-    let ip = asked("geo-50-5", "carries = 'ip'", "").simulate(|_| {}).simulated.unwrap();
-    let ethernet = asked("geo-50-5", "carries = 'ethernet'", "").simulate(|_| {}).simulated.unwrap();
+    let ip = case("geo-50-5", "carries = 'ip'", "").simulate(|_| {}).simulated.unwrap();
+    let ethernet = case("geo-50-5", "carries = 'ethernet'", "").simulate(|_| {}).simulated.unwrap();
     assert!((ethernet.seconds - ip.seconds).abs() < 0.1, "{ethernet:?} {ip:?}");
-    let isdn = asked("acts-isdn-bri", "", "").simulate(|question| question.bytes = DataSize::from_bytes(1000));
+    let isdn = case("acts-isdn-bri", "", "").simulate(|question| question.bytes = DataSize::from_bytes(1000));
     assert!(isdn.simulated.unwrap().seconds < 2.0, "the circuit is up");
 }
 
 #[test]
 fn chance_asks_for_several_runs_and_the_same_seeds() {
-    let asked = asked("acts-t1", "noise = 1e-6", "preset = 'tcp-lfn'");
-    let (one, two) = (asked.simulate(|_| {}), asked.simulate(|_| {}));
+    let case = case("acts-t1", "noise = 1e-6", "preset = 'tcp-lfn'");
+    let (one, two) = (case.simulate(|_| {}), case.simulate(|_| {}));
     assert_eq!(one, two);
     let simulated = one.simulated.unwrap();
     assert!(simulated.runs == 25 && simulated.seconds_range.0 < simulated.seconds_range.1, "{simulated:?}");
     // A loss that is given stands in place of the link's errors.
-    let none = asked.simulate(|question| question.loss = Some(0.0)).simulated.unwrap();
+    let none = case.simulate(|question| question.loss = Some(0.0)).simulated.unwrap();
     assert!(none.runs == 25 && none.seconds < simulated.seconds, "acknowledgements still meet noise: {none:?}");
-    let more = asked.simulate(|question| question.loss = Some(0.05)).simulated.unwrap();
+    let more = case.simulate(|question| question.loss = Some(0.05)).simulated.unwrap();
     assert!(more.seconds > simulated.seconds, "{more:?} {simulated:?}");
 }
 
 #[test]
 fn connections_share_the_transfer_in_the_simulator_too() {
-    let asked = asked("acts-t1", "", "preset = 'windows-95'");
-    let of = |connections| asked.simulate(|question| question.connections = connections).simulated.unwrap().seconds;
+    let case = case("acts-t1", "", "preset = 'windows-95'");
+    let of = |connections| case.simulate(|question| question.connections = connections).simulated.unwrap().seconds;
     assert!(of(4) < of(1) / 3.0);
-    let few = asked.simulate(|question| (question.connections, question.bytes) = (9, DataSize::from_bytes(3)));
+    let few = case.simulate(|question| (question.connections, question.bytes) = (9, DataSize::from_bytes(3)));
     assert!(few.simulated.is_some(), "six of nine connections have nothing to carry: {:?}", few.notes);
 }
 
 #[test]
-fn what_cannot_be_simulated_is_said() {
-    let said = |asked: &Asked, change: fn(&mut Question<'_>), what: &str| {
-        let prediction = asked.simulate(change);
+fn what_cannot_be_simulated_is_reported() {
+    let must_note = |case: &Case, change: fn(&mut Question<'_>), what: &str| {
+        let prediction = case.simulate(change);
         assert_eq!(prediction.simulated, None);
         assert!(prediction.notes.iter().any(|note| note.contains(what)), "{what}: {:?}", prediction.notes);
     };
-    let vegas = asked("acts-t1", "", "congestion_control = 'vegas'");
-    said(&vegas, |_| {}, "Not simulated: tcp.congestion_control: ");
-    let large = asked("geo-50-5", "", "");
-    said(&large, |question| question.bytes = DataSize::from_bytes(1 << 50), "transfers of up to 5 GB");
-    said(&asked("acts-t1", "noise = 0.5", ""), |_| {}, "25 of 25 simulated run(s) did not finish");
+    let vegas = case("acts-t1", "", "congestion_control = 'vegas'");
+    must_note(&vegas, |_| {}, "Not simulated: tcp.congestion_control: ");
+    let large = case("geo-50-5", "", "");
+    must_note(&large, |question| question.bytes = DataSize::from_bytes(1 << 50), "transfers of up to 5 GB");
+    must_note(&case("acts-t1", "noise = 0.5", ""), |_| {}, "25 of 25 simulated run(s) did not finish");
 }

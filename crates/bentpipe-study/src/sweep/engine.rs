@@ -5,7 +5,7 @@
 
 use super::SweepError;
 use super::grid::Quantity;
-use super::journal::{Asked, Folder, RunLine};
+use super::journal::{Folder, RunLine, SweepRequest};
 use super::plan::{HalfWidth, Limit, Plan, SEEDS_STEP};
 use super::results::Results;
 use crate::runner::{Progress, Ran, RunId, Runner, Runs, Subject};
@@ -82,11 +82,11 @@ impl Shard {
 
 /// Runs the sweep, or what is left of it. When it is stopped, what was measured by then is in the folder.
 pub fn run(plan: &Plan, options: &SweepOptions, runner: &mut Runner<'_>) -> Result<Outcome, SweepError> {
-    let asked = Asked::of(plan);
+    let request = SweepRequest::of(plan);
     let others: Result<Vec<Vec<RunLine>>, _> =
-        options.merge.iter().map(|path| Folder::read_other(path, &asked)).collect();
+        options.merge.iter().map(|path| Folder::read_other(path, &request)).collect();
     let others = others?;
-    let (mut folder, lines) = Folder::open(&options.out, &asked)?;
+    let (mut folder, lines) = Folder::open(&options.out, &request)?;
     let mut results = Results::default();
     let known =
         |line: &RunLine| (line.point as usize) < plan.points.len() && line.run < plan.seeds().1 && line.error.is_none();

@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 const FORMAT: &str = "bentpipe-sweep";
 /// Written today. Version 1 had the number of a copy in the workload's name, and `1` for the unit of shares.
 const VERSION: u32 = 2;
-const ASKED: &str = "sweep.json";
+const REQUESTED: &str = "sweep.json";
 const LOCK: &str = "sweep.lock";
 const JOURNAL: &str = "journal.jsonl";
 
 /// The request of a sweep; a folder belongs to one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct SweepRequest {
     /// Always `bentpipe-sweep`.
     pub format: String,
     /// Of this file and the journal.
@@ -121,11 +121,11 @@ impl RunLine {
     }
 }
 
-impl Asked {
+impl SweepRequest {
     /// The request of `plan`.
-    pub fn of(plan: &Plan) -> Asked {
+    pub fn of(plan: &Plan) -> SweepRequest {
         let request = &plan.request;
-        Asked {
+        SweepRequest {
             format: FORMAT.to_owned(),
             version: VERSION,
             bentpipe: env!("CARGO_PKG_VERSION").to_owned(),
@@ -140,7 +140,7 @@ impl Asked {
     }
 
     /// The first thing in which `other` differs, for a message. Where the scenario's file lies does not matter.
-    fn difference(&self, other: &Asked) -> Option<String> {
+    fn difference(&self, other: &SweepRequest) -> Option<String> {
         let list = |texts: &[String]| if texts.is_empty() { "none".to_owned() } else { texts.join("; ") };
         let both = |what: &str, mine: String, theirs: String| Some(format!("{what}: {theirs} there, {mine} now"));
         if self.bentpipe != other.bentpipe {
@@ -187,8 +187,8 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens `path` for the sweep `asked`, making it if need be. The runs that it holds already are returned.
-    pub fn open(path: &Path, asked: &Asked) -> Result<(Folder, Vec<RunLine>), SweepError> {
+    /// Opens `path` for the sweep `request`, making it if need be. The runs that it holds already are returned.
+    pub fn open(path: &Path, request: &SweepRequest) -> Result<(Folder, Vec<RunLine>), SweepError> {
         let fail =
             |what: &str, error: io::Error| SweepError::folder(format!("cannot {what} {}", path.display()), error);
         std::fs::create_dir_all(path).map_err(|error| fail("make", error))?;
@@ -198,25 +198,25 @@ impl Folder {
             Err(TryLockError::WouldBlock) => return Err(SweepError::Busy(path.to_owned())),
             Err(TryLockError::Error(error)) => return Err(fail("lock", error)),
         }
-        match read_asked(path)? {
+        match read_request(path)? {
             Some(there) => {
-                check_same(path, asked, &there)?;
+                check_same(path, request, &there)?;
                 // Lines of this version follow, which an older reader would misunderstand.
                 if there.version < VERSION {
-                    write_asked(path, asked)?;
+                    write_request(path, request)?;
                 }
             }
             None if path.join(JOURNAL).exists() => {
                 return Err(SweepError::Request(format!(
-                    "{} holds a {JOURNAL} but no {ASKED} that says what it is of; allowed: another folder",
+                    "{} holds a {JOURNAL} but no {REQUESTED} that says what it is of; allowed: another folder",
                     path.display()
                 )));
             }
-            None => write_asked(path, asked)?,
+            None => write_request(path, request)?,
         }
         let journal = OpenOptions::new().create(true).read(true).append(true).open(path.join(JOURNAL));
         let journal = journal.map_err(|error| fail("write to", error))?;
-        let (lines, length) = read_journal(path, asked)?;
+        let (lines, length) = read_journal(path, request)?;
         // A last line without its end is of a run that was killed while it was written.
         let found = journal.metadata().map_err(|error| fail("read", error))?.len();
         if found != length {
@@ -226,11 +226,11 @@ impl Folder {
     }
 
     /// The runs of another folder of the same sweep, such as a shard's.
-    pub fn read_other(path: &Path, asked: &Asked) -> Result<Vec<RunLine>, SweepError> {
-        let there = read_asked(path)?
-            .ok_or_else(|| SweepError::Request(format!("{} holds no sweep (no {ASKED})", path.display())))?;
-        check_same(path, asked, &there)?;
-        Ok(read_journal(path, asked)?.0)
+    pub fn read_other(path: &Path, request: &SweepRequest) -> Result<Vec<RunLine>, SweepError> {
+        let there = read_request(path)?
+            .ok_or_else(|| SweepError::Request(format!("{} holds no sweep (no {REQUESTED})", path.display())))?;
+        check_same(path, request, &there)?;
+        Ok(read_journal(path, request)?.0)
     }
 
     /// Where it is.
@@ -285,8 +285,8 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> 
     })
 }
 
-fn check_same(path: &Path, asked: &Asked, there: &Asked) -> Result<(), SweepError> {
-    match asked.difference(there) {
+fn check_same(path: &Path, request: &SweepRequest, there: &SweepRequest) -> Result<(), SweepError> {
+    match request.difference(there) {
         None => Ok(()),
         Some(difference) => Err(SweepError::Request(format!(
             "{} holds another sweep ({difference}); allowed: the same command, which continues it, or another folder",
@@ -295,15 +295,15 @@ fn check_same(path: &Path, asked: &Asked, there: &Asked) -> Result<(), SweepErro
     }
 }
 
-fn write_asked(folder: &Path, asked: &Asked) -> Result<(), SweepError> {
-    let text = serde_json::to_string_pretty(asked);
+fn write_request(folder: &Path, request: &SweepRequest) -> Result<(), SweepError> {
+    let text = serde_json::to_string_pretty(request);
     let text =
         text.map_err(|error| SweepError::folder(format!("cannot write to {}", folder.display()), error.into()))?;
-    replace(&folder.join(ASKED), |file| writeln!(file, "{text}"))
+    replace(&folder.join(REQUESTED), |file| writeln!(file, "{text}"))
 }
 
-fn read_asked(folder: &Path) -> Result<Option<Asked>, SweepError> {
-    let path = folder.join(ASKED);
+fn read_request(folder: &Path) -> Result<Option<SweepRequest>, SweepError> {
+    let path = folder.join(REQUESTED);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -321,7 +321,7 @@ fn read_asked(folder: &Path) -> Result<Option<Asked>, SweepError> {
 }
 
 /// The whole lines of a journal, and their length.
-fn read_journal(folder: &Path, asked: &Asked) -> Result<(Vec<RunLine>, u64), SweepError> {
+fn read_journal(folder: &Path, request: &SweepRequest) -> Result<(Vec<RunLine>, u64), SweepError> {
     use io::BufRead;
     let path = folder.join(JOURNAL);
     let fail = |error| SweepError::folder(format!("cannot read {}", path.display()), error);
@@ -332,7 +332,7 @@ fn read_journal(folder: &Path, asked: &Asked) -> Result<(Vec<RunLine>, u64), Swe
     };
     let mut reader = io::BufReader::new(file);
     reader.seek(SeekFrom::Start(0)).map_err(fail)?;
-    let names = CopyNames::of(&asked.scenario);
+    let names = CopyNames::of(&request.scenario);
     let (mut lines, mut length, mut text) = (Vec::new(), 0, Vec::new());
     loop {
         text.clear();

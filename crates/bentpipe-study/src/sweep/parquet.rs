@@ -4,7 +4,7 @@
 
 use super::SweepError;
 use super::engine::Outcome;
-use super::journal::{Asked, replace};
+use super::journal::{SweepRequest, replace};
 use super::plan::Plan;
 use super::results::NameId;
 use ::parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
@@ -298,7 +298,7 @@ fn metadata(plan: &Plan, table: &Table) -> Result<Vec<KeyValue>, serde_json::Err
     units.extend(table.columns.iter().filter_map(|column| Some((column.name.as_str(), column.unit?))));
     Ok(vec![
         KeyValue::new("bentpipe.units".to_owned(), serde_json::to_string(&units)?),
-        KeyValue::new("bentpipe.sweep".to_owned(), serde_json::to_string(&Asked::of(plan))?),
+        KeyValue::new("bentpipe.sweep".to_owned(), serde_json::to_string(&SweepRequest::of(plan))?),
     ])
 }
 

@@ -1,5 +1,5 @@
 use super::engine::{self, Outcome, Shard, SweepOptions};
-use super::journal::{Asked, Folder};
+use super::journal::{Folder, SweepRequest};
 use super::plan::{Plan, Request, SeedRule};
 use super::summary::{Summary, summarise};
 use super::*;
@@ -214,14 +214,14 @@ fn a_folder_belongs_to_one_sweep() {
         let error = run(&plan, &options(&scratch.0), &fake).unwrap_err();
         assert!(error.is_bad_input() && error.to_string().contains(part), "{error}");
     }
-    let mut asked = Asked::of(&plan);
-    asked.bentpipe = "0.0.1".to_owned();
-    assert!(Folder::open(&scratch.0, &asked).unwrap_err().to_string().contains("version"));
+    let mut request = SweepRequest::of(&plan);
+    request.bentpipe = "0.0.1".to_owned();
+    assert!(Folder::open(&scratch.0, &request).unwrap_err().to_string().contains("version"));
     assert_eq!(std::fs::read(scratch.at("journal.jsonl")).unwrap(), before);
-    let held = Folder::open(&scratch.0, &Asked::of(&plan)).unwrap();
+    let open = Folder::open(&scratch.0, &SweepRequest::of(&plan)).unwrap();
     let error = run(&plan, &options(&scratch.0), &fake).unwrap_err();
     assert!(matches!(error, SweepError::Busy(_)), "{error}");
-    drop(held);
+    drop(open);
     std::fs::write(scratch.at("journal.jsonl"), "{}\n").unwrap();
     let error = run(&plan, &options(&scratch.0), &fake).unwrap_err();
     assert!(error.to_string().contains("journal.jsonl:1: is damaged"), "{error}");
@@ -234,7 +234,7 @@ fn a_folder_belongs_to_one_sweep() {
 fn a_full_disk_is_an_error_that_names_the_file() {
     let scratch = Scratch::new("full");
     let plan = planned(request(&[NOISE]));
-    drop(Folder::open(&scratch.0, &Asked::of(&plan)).unwrap());
+    drop(Folder::open(&scratch.0, &SweepRequest::of(&plan)).unwrap());
     let full = std::fs::OpenOptions::new().append(true).open("/dev/full").unwrap();
     let error = Folder::onto(&scratch.0, full).append(&journal::RunLine::failed(0, 0, 7, "x".to_owned())).unwrap_err();
     assert!(!error.is_bad_input());
@@ -292,7 +292,7 @@ fn shards_make_up_the_whole() {
 }
 
 #[test]
-fn a_run_that_breaks_is_told_and_tried_again() {
+fn a_run_that_breaks_is_reported_and_tried_again() {
     let scratch = Scratch::new("errors");
     let plan = planned(request(&[NOISE]));
     let breaking = |scenario: &Scenario, cancel: &AtomicBool| match (noise(scenario) > 1e-5, scenario.seed) {
@@ -371,7 +371,7 @@ fn the_parquet_file_reads_back_with_units() {
     };
     let units: BTreeMap<String, String> = serde_json::from_str(&value("bentpipe.units")).unwrap();
     assert_eq!((units["hosts.*.tcp.receive_window"].as_str(), units["links.sat.noise.ratio"].as_str()), ("B", "1"));
-    assert_eq!(serde_json::from_str::<Asked>(&value("bentpipe.sweep")).unwrap(), Asked::of(&plan));
+    assert_eq!(serde_json::from_str::<SweepRequest>(&value("bentpipe.sweep")).unwrap(), SweepRequest::of(&plan));
 }
 
 #[test]
@@ -410,9 +410,9 @@ fn a_journal_of_version_1_is_read_and_continued() {
     let text = include_str!("version-1/sweep.json");
     std::fs::write(scratch.at("sweep.json"), text).unwrap();
     std::fs::write(scratch.at("journal.jsonl"), include_str!("version-1/journal.jsonl")).unwrap();
-    let asked = Asked { version: 2, ..serde_json::from_str(text).unwrap() };
+    let request = SweepRequest { version: 2, ..serde_json::from_str(text).unwrap() };
     for _ in 0..2 {
-        let (mut folder, lines) = Folder::open(&scratch.0, &asked).unwrap();
+        let (mut folder, lines) = Folder::open(&scratch.0, &request).unwrap();
         assert!(std::fs::read_to_string(scratch.at("sweep.json")).unwrap().contains("\"version\": 2"));
         let first: Vec<_> = lines[0].workloads.iter().map(|w| (w.workload.as_str(), w.copy, w.repeat)).collect();
         let copies = [("file", Some(1), 1), ("file", Some(2), 1)];

@@ -25,7 +25,7 @@ pub struct Candidate {
 
 /// A direction with what the closed forms need of it.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct Path {
     /// Which.
     pub direction: Direction,
     /// As the models are given it.

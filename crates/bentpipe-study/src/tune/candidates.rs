@@ -1,10 +1,10 @@
 //! Candidates for settings, from closed forms: each with its values, its hosts, its reason and its source.
 //! Whether it helps is the simulator's to say.
 
-use super::candidate::{Candidate, Way};
+use super::candidate::{Candidate, Path};
 use super::commands::is_allowed_anyway;
 use super::hosts::{Atom, Hosts, Side};
-use super::measure::{RECEIVE_LIMIT_USUAL, SEND_LIMIT_USUAL};
+use super::measure::{RECEIVE_LIMIT_DEFAULT, SEND_LIMIT_DEFAULT};
 use super::mtu;
 use crate::predict::leaves_to_chance;
 use bentpipe_apps::Direction;
@@ -23,19 +23,19 @@ const RTO_MIN_RFC: &str = "1 s";
 const STAMPS_COUNT: f64 = 0.02;
 
 /// Every setting worth a try, the most important first.
-pub fn candidates(link: &LinkConfig, hosts: &Hosts, ways: &[Way]) -> Vec<Candidate> {
+pub fn candidates(link: &LinkConfig, hosts: &Hosts, paths: &[Path]) -> Vec<Candidate> {
     let mut all = Vec::new();
-    all.extend(ways.iter().filter_map(|way| windows(way, hosts)));
-    all.extend(selective_acknowledgements(hosts, ways));
-    all.extend(ways.iter().filter_map(|way| initial_window(way, link, hosts)));
-    all.extend(ways.iter().map(|way| congestion_control(way, hosts)));
-    all.extend(ways.iter().filter_map(|way| every_segment(way, hosts)));
-    all.extend(ways.iter().filter_map(|way| after_idle(way, hosts)));
-    all.extend(timestamps(hosts, ways));
-    all.extend(mtu::candidate(link, hosts, ways));
-    all.extend(ways.iter().filter_map(|way| time_out(way, link, hosts)));
-    all.extend(ways.iter().filter_map(|way| hystart(way, hosts)));
-    all.push(notification(hosts, ways));
+    all.extend(paths.iter().filter_map(|path| windows(path, hosts)));
+    all.extend(selective_acknowledgements(hosts, paths));
+    all.extend(paths.iter().filter_map(|path| initial_window(path, link, hosts)));
+    all.extend(paths.iter().map(|path| congestion_control(path, hosts)));
+    all.extend(paths.iter().filter_map(|path| every_segment(path, hosts)));
+    all.extend(paths.iter().filter_map(|path| after_idle(path, hosts)));
+    all.extend(timestamps(hosts, paths));
+    all.extend(mtu::candidate(link, hosts, paths));
+    all.extend(paths.iter().filter_map(|path| time_out(path, link, hosts)));
+    all.extend(paths.iter().filter_map(|path| hystart(path, hosts)));
+    all.push(notification(hosts, paths));
     all
 }
 
@@ -47,27 +47,27 @@ fn seconds(seconds: f64) -> String {
     quantity::seconds(seconds).replace('\u{a0}', " ")
 }
 
-fn directions(ways: &[Way]) -> Vec<Direction> {
-    ways.iter().map(|way| way.direction).collect()
+fn directions(paths: &[Path]) -> Vec<Direction> {
+    paths.iter().map(|path| path.direction).collect()
 }
 
 /// Settings that need no trial, by closed forms.
-pub fn left_alone(hosts: &Hosts, ways: &[Way]) -> Vec<String> {
+pub fn left_alone(hosts: &Hosts, paths: &[Path]) -> Vec<String> {
     let mut all = Vec::new();
-    for way in ways.iter().filter(|way| windows(way, hosts).is_none()) {
-        let direction = super::name(way.direction);
+    for path in paths.iter().filter(|path| windows(path, hosts).is_none()) {
+        let direction = super::name(path.direction);
         all.push(format!(
             "window, {direction}: the hosts' own limits are more than two bandwidth-delay products of {}",
-            bytes(way.inputs.bandwidth_delay_product_bytes)
+            bytes(path.inputs.bandwidth_delay_product_bytes)
         ));
     }
-    if selective_acknowledgements(hosts, ways).is_none() {
+    if selective_acknowledgements(hosts, paths).is_none() {
         all.push("selective acknowledgements: on (RFC 2488 §4.4)".to_owned());
     }
     if Side::BOTH.into_iter().all(|side| hosts.of(side).window_scaling.unwrap_or(true)) {
         all.push("window scaling: on (RFC 7323 §2)".to_owned());
     }
-    if timestamps(hosts, ways).is_none() {
+    if timestamps(hosts, paths).is_none() {
         all.push("timestamps: on, and less than 2 % of a segment (RFC 7323 §3)".to_owned());
     }
     all
@@ -79,11 +79,11 @@ fn switch(hosts: &Hosts, key: &'static str, of: impl Fn(&TcpConfig) -> Option<bo
     other.map(|side| Atom::new(side, key, to)).collect()
 }
 
-fn windows(way: &Way, hosts: &Hosts) -> Option<Candidate> {
-    let (sender, receiver) = (Side::sender(way.direction), Side::receiver(way.direction));
-    let product = way.inputs.bandwidth_delay_product_bytes;
-    let window = hosts.of(receiver).receive_window.map_or(RECEIVE_LIMIT_USUAL, |w| w.bytes);
-    let buffer = hosts.of(sender).send_buffer.map_or(SEND_LIMIT_USUAL, |b| b.bytes);
+fn windows(path: &Path, hosts: &Hosts) -> Option<Candidate> {
+    let (sender, receiver) = (Side::sender(path.direction), Side::receiver(path.direction));
+    let product = path.inputs.bandwidth_delay_product_bytes;
+    let window = hosts.of(receiver).receive_window.map_or(RECEIVE_LIMIT_DEFAULT, |w| w.bytes);
+    let buffer = hosts.of(sender).send_buffer.map_or(SEND_LIMIT_DEFAULT, |b| b.bytes);
     // One product fills the link; the second lets slow start and a repair go on while it is full.
     let most = product.saturating_mul(2);
     if window.min(buffer) >= most {
@@ -106,16 +106,16 @@ fn windows(way: &Way, hosts: &Hosts) -> Option<Candidate> {
     };
     let mut values: Vec<Vec<Atom>> = [product, most].into_iter().map(value).filter(|atoms| !atoms.is_empty()).collect();
     values.dedup();
-    let limit = window.min(buffer) as f64 * 8.0 / way.inputs.rtt_seconds;
+    let limit = window.min(buffer) as f64 * 8.0 / path.inputs.rtt_seconds;
     Some(Candidate {
         setting: "window",
-        directions: vec![way.direction],
+        directions: vec![path.direction],
         after_idle: false,
         why: format!(
             "a window of {} carries {} in round trips of {}; {} fill the link",
             bytes(window.min(buffer)),
             quantity::rate(limit).replace('\u{a0}', " "),
-            seconds(way.inputs.rtt_seconds),
+            seconds(path.inputs.rtt_seconds),
             bytes(product)
         ),
         source: "RFC 2488 §4.2, RFC 7323 §2; HB-3 to HB-5, NTIA-5.1, NTIA-5.6, CNIT-T3",
@@ -124,18 +124,18 @@ fn windows(way: &Way, hosts: &Hosts) -> Option<Candidate> {
     })
 }
 
-fn selective_acknowledgements(hosts: &Hosts, ways: &[Way]) -> Option<Candidate> {
+fn selective_acknowledgements(hosts: &Hosts, paths: &[Path]) -> Option<Candidate> {
     let atoms = switch(hosts, "sack", |tcp| tcp.sack, true);
     if atoms.is_empty() {
         return None;
     }
     Some(Candidate {
         setting: "selective acknowledgements",
-        directions: directions(ways),
+        directions: directions(paths),
         after_idle: false,
         why: format!(
             "without them one loss a round trip of {} is repaired; both hosts must have them",
-            seconds(ways.iter().map(|way| way.inputs.rtt_seconds).fold(0.0, f64::max))
+            seconds(paths.iter().map(|path| path.inputs.rtt_seconds).fold(0.0, f64::max))
         ),
         source: "RFC 2018, RFC 2488 §4.4, RFC 2760 §3.3.2",
         values: vec![atoms],
@@ -143,17 +143,17 @@ fn selective_acknowledgements(hosts: &Hosts, ways: &[Way]) -> Option<Candidate> 
     })
 }
 
-fn initial_window(way: &Way, link: &LinkConfig, hosts: &Hosts) -> Option<Candidate> {
-    let sender = Side::sender(way.direction);
+fn initial_window(path: &Path, link: &LinkConfig, hosts: &Hosts) -> Option<Candidate> {
+    let sender = Side::sender(path.direction);
     let now = hosts.of(sender).initial_window.unwrap_or(INITIAL_WINDOW_RFC);
-    let there = match way.direction {
+    let there = match path.direction {
         Direction::Download => &link.forward,
         Direction::Upload => &link.back,
     };
     let room = there.queue.room_bytes(link.mtu).unwrap_or(u64::MAX);
-    let product = way.inputs.bandwidth_delay_product_bytes;
+    let product = path.inputs.bandwidth_delay_product_bytes;
     // A burst beyond what the link's queue takes would be lost; beyond the product it would only wait.
-    let fits = product.min(room).min(FIRST_WINDOW) / way.inputs.segment_bytes;
+    let fits = product.min(room).min(FIRST_WINDOW) / path.inputs.segment_bytes;
     let most = u32::try_from(fits).unwrap_or(u32::MAX);
     let mut sizes: Vec<u32> =
         [INITIAL_WINDOW_RFC, most].into_iter().filter(|n| *n > now && *n <= most.max(INITIAL_WINDOW_RFC)).collect();
@@ -163,12 +163,12 @@ fn initial_window(way: &Way, link: &LinkConfig, hosts: &Hosts) -> Option<Candida
     }
     Some(Candidate {
         setting: "initial window",
-        directions: vec![way.direction],
+        directions: vec![path.direction],
         after_idle: false,
         why: format!(
             "slow start from {now} segment(s) needs {:.0} round trips to fill the link; {most} segments are what the link, \
              its queue ({}) and the receiver's first window (64 KB) take at once",
-            (product as f64 / way.inputs.segment_bytes as f64 / f64::from(now)).max(1.0).log2().ceil(),
+            (product as f64 / path.inputs.segment_bytes as f64 / f64::from(now)).max(1.0).log2().ceil(),
             bytes(room)
         ),
         source: "RFC 6928 (10 segments; more only where this link is the bottleneck), RFC 2760 §3.2.1; CNIT-T3",
@@ -177,17 +177,17 @@ fn initial_window(way: &Way, link: &LinkConfig, hosts: &Hosts) -> Option<Candida
     })
 }
 
-fn congestion_control(way: &Way, hosts: &Hosts) -> Candidate {
-    let sender = Side::sender(way.direction);
+fn congestion_control(path: &Path, hosts: &Hosts) -> Candidate {
+    let sender = Side::sender(path.direction);
     let now = hosts.of(sender).congestion_control.as_deref().unwrap_or("cubic");
-    let loss = match way.inputs.segment_loss {
+    let loss = match path.inputs.segment_loss {
         Some(loss) if loss > 0.0 => format!("{loss:.1e} of the segments are lost to errors"),
         Some(_) => "nothing is lost to errors".to_owned(),
         None => "the errors change over time".to_owned(),
     };
     Candidate {
         setting: "congestion control",
-        directions: vec![way.direction],
+        directions: vec![path.direction],
         after_idle: false,
         why: format!("{loss}, and {now} takes every loss for congestion"),
         source: "RFC 9438 (CUBIC), draft-ietf-ccwg-bbr (BBR; the simulator's and Linux's is version 1), RFC 2488 §4.1.3; HB-9",
@@ -200,22 +200,23 @@ fn congestion_control(way: &Way, hosts: &Hosts) -> Candidate {
     }
 }
 
-fn every_segment(way: &Way, hosts: &Hosts) -> Option<Candidate> {
-    let receiver = Side::receiver(way.direction);
+fn every_segment(path: &Path, hosts: &Hosts) -> Option<Candidate> {
+    let receiver = Side::receiver(path.direction);
     if hosts.of(receiver).ack_every == Some(1) {
         return None;
     }
     Some(Candidate {
         setting: "an acknowledgement for every segment",
-        directions: vec![way.direction],
+        directions: vec![path.direction],
         after_idle: false,
         why: format!(
             "half as many delayed acknowledgements, twice the load on the way back: {} of {} at full rate",
             quantity::rate(
-                way.inputs.payload_rate_bps as f64 / 8.0 / way.inputs.segment_bytes as f64 * way.inputs.ack_bits as f64
+                path.inputs.payload_rate_bps as f64 / 8.0 / path.inputs.segment_bytes as f64
+                    * path.inputs.ack_bits as f64
             )
             .replace('\u{a0}', " "),
-            quantity::rate(way.inputs.return_rate_bps as f64).replace('\u{a0}', " ")
+            quantity::rate(path.inputs.return_rate_bps as f64).replace('\u{a0}', " ")
         ),
         source: "RFC 2760 §3.2.3, RFC 3449 §4.1; NTIA-5.F5",
         values: vec![vec![Atom::new(receiver, "ack_every", 1)]],
@@ -223,19 +224,19 @@ fn every_segment(way: &Way, hosts: &Hosts) -> Option<Candidate> {
     })
 }
 
-fn after_idle(way: &Way, hosts: &Hosts) -> Option<Candidate> {
-    let sender = Side::sender(way.direction);
+fn after_idle(path: &Path, hosts: &Hosts) -> Option<Candidate> {
+    let sender = Side::sender(path.direction);
     if hosts.of(sender).slow_start_after_idle == Some(false) {
         return None;
     }
     Some(Candidate {
         setting: "no slow start after idle",
-        directions: vec![way.direction],
+        directions: vec![path.direction],
         after_idle: true,
         why: format!(
             "a connection used again after a pause starts from its initial window, round trips of {} each; the old window \
              is right where nobody else uses the link meanwhile",
-            seconds(way.inputs.rtt_seconds)
+            seconds(path.inputs.rtt_seconds)
         ),
         source: "RFC 5681 §4.1, RFC 2760 §3.6",
         values: vec![vec![Atom::new(sender, "slow_start_after_idle", false)]],
@@ -244,9 +245,9 @@ fn after_idle(way: &Way, hosts: &Hosts) -> Option<Candidate> {
 }
 
 /// On where they are off, for the round trips they measure; off where twelve bytes a segment count.
-fn timestamps(hosts: &Hosts, ways: &[Way]) -> Option<Candidate> {
+fn timestamps(hosts: &Hosts, paths: &[Path]) -> Option<Candidate> {
     let on = Side::BOTH.into_iter().all(|side| hosts.of(side).timestamps.unwrap_or(true));
-    let share = ways.iter().map(|way| 12.0 / (way.inputs.segment_bytes as f64 + 12.0)).fold(0.0, f64::max);
+    let share = paths.iter().map(|path| 12.0 / (path.inputs.segment_bytes as f64 + 12.0)).fold(0.0, f64::max);
     if on && share < STAMPS_COUNT {
         return None;
     }
@@ -256,7 +257,7 @@ fn timestamps(hosts: &Hosts, ways: &[Way]) -> Option<Candidate> {
     };
     Some(Candidate {
         setting: if on { "no timestamps" } else { "timestamps" },
-        directions: directions(ways),
+        directions: directions(paths),
         after_idle: false,
         why,
         source: "RFC 7323 §3 and appendix A",
@@ -265,8 +266,8 @@ fn timestamps(hosts: &Hosts, ways: &[Way]) -> Option<Candidate> {
     })
 }
 
-fn time_out(way: &Way, link: &LinkConfig, hosts: &Hosts) -> Option<Candidate> {
-    let sender = Side::sender(way.direction);
+fn time_out(path: &Path, link: &LinkConfig, hosts: &Hosts) -> Option<Candidate> {
+    let sender = Side::sender(path.direction);
     let tcp = hosts.of(sender);
     if tcp.rto_min.is_some() {
         return None;
@@ -275,13 +276,13 @@ fn time_out(way: &Way, link: &LinkConfig, hosts: &Hosts) -> Option<Candidate> {
     let why = match wanders {
         true => format!(
             "{} of round trip and 200 ms; what the link adds at times must not run into the time-out",
-            seconds(way.inputs.rtt_seconds)
+            seconds(path.inputs.rtt_seconds)
         ),
         false => "round trips of a link that never varies do not run into Linux's time-out, RTT + 200 ms".to_owned(),
     };
     Some(Candidate {
         setting: "least retransmission time-out of 1 s",
-        directions: vec![way.direction],
+        directions: vec![path.direction],
         after_idle: false,
         why,
         source: "RFC 6298 §2.4; CG-1, CG-2",
@@ -290,15 +291,15 @@ fn time_out(way: &Way, link: &LinkConfig, hosts: &Hosts) -> Option<Candidate> {
     })
 }
 
-fn hystart(way: &Way, hosts: &Hosts) -> Option<Candidate> {
-    let sender = Side::sender(way.direction);
+fn hystart(path: &Path, hosts: &Hosts) -> Option<Candidate> {
+    let sender = Side::sender(path.direction);
     let tcp = hosts.of(sender);
     if tcp.hystart == Some(false) || tcp.congestion_control.as_deref().is_some_and(|name| name != "cubic") {
         return None;
     }
     Some(Candidate {
         setting: "slow start without HyStart",
-        directions: vec![way.direction],
+        directions: vec![path.direction],
         after_idle: false,
         why: "CUBIC leaves slow start when round trips grow, which jitter does too".to_owned(),
         source: "RFC 9406, RFC 9438 §4.10",
@@ -308,10 +309,10 @@ fn hystart(way: &Way, hosts: &Hosts) -> Option<Candidate> {
     })
 }
 
-fn notification(hosts: &Hosts, ways: &[Way]) -> Candidate {
+fn notification(hosts: &Hosts, paths: &[Path]) -> Candidate {
     Candidate {
         setting: "explicit congestion notification",
-        directions: directions(ways),
+        directions: directions(paths),
         after_idle: false,
         why: "it spares the losses of a queue that marks; this link's drops at its end".to_owned(),
         source: "RFC 3168, RFC 2760 §3.3.3",

@@ -92,8 +92,8 @@ mod tests {
             LinkConfig::from_table(toml::from_str(&text).unwrap()).unwrap()
         };
         let linux = Hosts::alike(&TcpConfig::default());
-        let usual = set_up(&link("50 s"), &linux, 2.0).unwrap();
-        assert_eq!((usual.syns, usual.syn_retries_needed), (10, None));
+        let default = set_up(&link("50 s"), &linux, 2.0).unwrap();
+        assert_eq!((default.syns, default.syn_retries_needed), (10, None));
         let slow = set_up(&link("200 s"), &linux, 2.0).unwrap();
         let needed = slow.syn_retries_needed.unwrap();
         assert!(syns(needed, 4).1 > 404.0 && syns(needed - 1, 4).1 <= 404.0, "{needed}");

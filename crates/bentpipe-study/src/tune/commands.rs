@@ -4,7 +4,7 @@
 //! run and read back in a test.
 
 use super::hosts::{Atom, Side};
-use super::measure::{RECEIVE_BUFFER_RECENT, RECEIVE_BUFFER_USUAL, SEND_LIMIT_USUAL};
+use super::measure::{RECEIVE_BUFFER_DEFAULT, RECEIVE_BUFFER_RECENT, SEND_LIMIT_DEFAULT};
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::DataSize;
 use serde::Serialize;
@@ -65,13 +65,13 @@ pub fn commands(atoms: &[Atom]) -> Vec<Command> {
             lines.push(format!("ip route change $ROUTE {}", route.join(" ")));
         }
         // Both directions may ask for the same switch.
-        let mut told: Vec<String> = Vec::new();
+        let mut reported: Vec<String> = Vec::new();
         for line in lines {
-            if !told.contains(&line) {
-                told.push(line);
+            if !reported.contains(&line) {
+                reported.push(line);
             }
         }
-        commands.extend(told.into_iter().map(|text| Command { host, text }));
+        commands.extend(reported.into_iter().map(|text| Command { host, text }));
     }
     commands
 }
@@ -84,10 +84,10 @@ pub fn is_allowed_anyway(atom: &Atom) -> bool {
 
 /// The limits that an ordinary host has, as commands: what a measurement starts from.
 #[must_use]
-pub fn usual_limits() -> [String; 2] {
+pub fn default_limits() -> [String; 2] {
     [
-        format!("sysctl -w net.ipv4.tcp_rmem='{RECEIVE_BUFFER} {RECEIVE_BUFFER_USUAL}'"),
-        format!("sysctl -w net.ipv4.tcp_wmem='{SEND_BUFFER} {SEND_LIMIT_USUAL}'"),
+        format!("sysctl -w net.ipv4.tcp_rmem='{RECEIVE_BUFFER} {RECEIVE_BUFFER_DEFAULT}'"),
+        format!("sysctl -w net.ipv4.tcp_wmem='{SEND_BUFFER} {SEND_LIMIT_DEFAULT}'"),
     ]
 }
 
@@ -101,18 +101,18 @@ fn form(atom: &Atom) -> Form {
     let route = |key: &str, value: Option<String>| value.map_or(Form::None, |v| Form::Route(format!("{key} {v}")));
     let bytes = text.parse::<DataSize>().map(|size| size.bytes);
     // The largest of the usual limits is the least that is asked for: a command must not lower what a newer kernel has.
-    let buffer = |name, first: &str, usual: RangeInclusive<u64>| match bytes {
+    let buffer = |name, first: &str, default: RangeInclusive<u64>| match bytes {
         _ if atom.is_open() => Form::Allowed,
-        Ok(bytes) if bytes.saturating_mul(BUFFER_PER_BYTE) <= *usual.start() => Form::Allowed,
+        Ok(bytes) if bytes.saturating_mul(BUFFER_PER_BYTE) <= *default.start() => Form::Allowed,
         Ok(bytes) => {
             let most = bytes.saturating_mul(BUFFER_PER_BYTE).next_multiple_of(1 << 20);
-            Form::Sysctl(name, format!("{first} {}", most.clamp(*usual.end(), i32::MAX as u64)))
+            Form::Sysctl(name, format!("{first} {}", most.clamp(*default.end(), i32::MAX as u64)))
         }
         Err(_) => Form::None,
     };
     match atom.key {
-        "receive_window" => buffer("net.ipv4.tcp_rmem", RECEIVE_BUFFER, RECEIVE_BUFFER_USUAL..=RECEIVE_BUFFER_RECENT),
-        "send_buffer" => buffer("net.ipv4.tcp_wmem", SEND_BUFFER, SEND_LIMIT_USUAL..=SEND_LIMIT_USUAL),
+        "receive_window" => buffer("net.ipv4.tcp_rmem", RECEIVE_BUFFER, RECEIVE_BUFFER_DEFAULT..=RECEIVE_BUFFER_RECENT),
+        "send_buffer" => buffer("net.ipv4.tcp_wmem", SEND_BUFFER, SEND_LIMIT_DEFAULT..=SEND_LIMIT_DEFAULT),
         "window_scaling" => switch("net.ipv4.tcp_window_scaling"),
         "sack" => switch("net.ipv4.tcp_sack"),
         "timestamps" => switch("net.ipv4.tcp_timestamps"),

@@ -17,13 +17,13 @@ const REQUEST: &[u8] = b"?";
 
 /// The side that answers each request with `bytes`.
 pub fn server(port: u16, bytes: u64) -> Box<dyn App> {
-    Box::new(Server { port, bytes, listener: None, socket: None, asked: 0, sent: 0, failure: None })
+    Box::new(Server { port, bytes, listener: None, socket: None, requested: 0, sent: 0, failure: None })
 }
 
 /// The side that asks, waits, and asks again. Its `completion_time` is that of the second answer.
 pub fn client(server: SocketAddr, bytes: u64) -> Box<dyn App> {
-    let (socket, asked, received, again, took) = (None, None, 0, None, None);
-    Box::new(Client { server, bytes, socket, asked, received, answers: 0, again, took, failure: None })
+    let (socket, requested, received, again, took) = (None, None, 0, None, None);
+    Box::new(Client { server, bytes, socket, requested, received, answers: 0, again, took, failure: None })
 }
 
 struct Server {
@@ -32,7 +32,7 @@ struct Server {
     listener: Option<SocketId>,
     socket: Option<SocketId>,
     /// Bytes asked for and sent, of all answers.
-    asked: u64,
+    requested: u64,
     sent: u64,
     failure: Option<SocketError>,
 }
@@ -49,10 +49,10 @@ impl Server {
         let Some(socket) = self.socket else { return Ok(()) };
         let mut into = [0; 8];
         while let Received::Bytes(requests) = sockets.receive(socket, &mut into)? {
-            self.asked += requests as u64 * self.bytes;
+            self.requested += requests as u64 * self.bytes;
         }
-        while self.sent < self.asked {
-            match sockets.send_pattern(socket, PATTERN, self.sent, self.asked - self.sent)? {
+        while self.sent < self.requested {
+            match sockets.send_pattern(socket, PATTERN, self.sent, self.requested - self.sent)? {
                 0 => break,
                 taken => self.sent += taken,
             }
@@ -88,7 +88,7 @@ struct Client {
     bytes: u64,
     socket: Option<SocketId>,
     /// When the answer under way was asked for.
-    asked: Option<Instant>,
+    requested: Option<Instant>,
     /// Bytes of all answers.
     received: u64,
     answers: u32,
@@ -110,9 +110,9 @@ impl Client {
         if self.again.is_some_and(|at| at <= now) {
             self.again = None;
         }
-        if self.asked.is_none() && self.again.is_none() {
+        if self.requested.is_none() && self.again.is_none() {
             sockets.send(socket, REQUEST)?;
-            self.asked = Some(now);
+            self.requested = Some(now);
         }
         let mut into = [0; 16 * 1024];
         loop {
@@ -122,12 +122,12 @@ impl Client {
                 Received::End => return Err(SocketError::Closed),
             }
         }
-        if let Some(asked) = self.asked
+        if let Some(requested) = self.requested
             && self.received >= self.bytes * u64::from(self.answers + 1)
         {
             self.answers += 1;
-            self.took = Some(now.since(asked));
-            self.asked = None;
+            self.took = Some(now.since(requested));
+            self.requested = None;
             self.again = Some(now + PAUSE);
             if self.answers == ANSWERS {
                 sockets.close(socket);

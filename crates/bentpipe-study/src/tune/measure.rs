@@ -51,13 +51,13 @@ const TIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 const FAILED_FACTOR: f64 = 100.0;
 
 /// Linux's usual upper limit of a send buffer (tcp_wmem), which a connection keeps in flight.
-pub const SEND_LIMIT_USUAL: u64 = 4 << 20;
+pub const SEND_LIMIT_DEFAULT: u64 = 4 << 20;
 /// Linux's usual upper limit of a receive buffer (tcp_rmem) before 6.16.
-pub const RECEIVE_BUFFER_USUAL: u64 = 6 << 20;
+pub const RECEIVE_BUFFER_DEFAULT: u64 = 6 << 20;
 /// And since then.
 pub const RECEIVE_BUFFER_RECENT: u64 = 32 << 20;
 /// The window that such a buffer allows: a segment of 1448 bytes takes 2304 bytes of it.
-pub const RECEIVE_LIMIT_USUAL: u64 = RECEIVE_BUFFER_USUAL / 256 * 160;
+pub const RECEIVE_LIMIT_DEFAULT: u64 = RECEIVE_BUFFER_DEFAULT / 256 * 160;
 
 /// Times a transfer once for each seed from 1 on, several at once.
 pub fn times(link: &LinkConfig, hosts: &Hosts, transfer: &Transfer, seeds: u64) -> Result<Times, NetworkError> {
@@ -66,7 +66,11 @@ pub fn times(link: &LinkConfig, hosts: &Hosts, transfer: &Transfer, seeds: u64) 
 }
 
 /// The median round trip of a ping beside the transfer, in seconds.
-pub fn ping_beside(link: &LinkConfig, hosts: &Hosts, transfer: &Transfer) -> Result<Option<f64>, NetworkError> {
+pub fn ping_during_transfer(
+    link: &LinkConfig,
+    hosts: &Hosts,
+    transfer: &Transfer,
+) -> Result<Option<f64>, NetworkError> {
     // Enough for any transfer; what is left when it ends is not sent.
     let ping = PingSpec { count: 10_000, ..PingSpec::default() };
     run(link, hosts, transfer, 1, Some(&ping)).map(|ended| ended.1)
@@ -128,10 +132,10 @@ fn run(
 /// smaller one is what most have.
 fn ordinary(config: &TcpConfig, need: u64) -> TcpConfig {
     let mut config = config.clone();
-    config.send_buffer.get_or_insert(DataSize::from_bytes(SEND_LIMIT_USUAL));
+    config.send_buffer.get_or_insert(DataSize::from_bytes(SEND_LIMIT_DEFAULT));
     // Where even that is more than enough, the window grows as Linux lets it grow.
-    if need.saturating_mul(2) > RECEIVE_LIMIT_USUAL && config.window_scaling != Some(false) {
-        config.receive_window.get_or_insert(DataSize::from_bytes(RECEIVE_LIMIT_USUAL));
+    if need.saturating_mul(2) > RECEIVE_LIMIT_DEFAULT && config.window_scaling != Some(false) {
+        config.receive_window.get_or_insert(DataSize::from_bytes(RECEIVE_LIMIT_DEFAULT));
     }
     config
 }

@@ -26,7 +26,7 @@ use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::units::{BitRate, DataSize};
 use bentpipe_sim::model::asymmetry;
 use bentpipe_sim::network::NetworkError;
-use candidate::{Candidate, Way};
+use candidate::{Candidate, Path};
 use measure::{Times, Transfer};
 use serde::Serialize;
 
@@ -79,7 +79,7 @@ pub struct Tuning {
     /// Connections that share a transfer.
     pub connections: u32,
     /// The inputs of the closed forms, by direction.
-    pub ways: Vec<WayInputs>,
+    pub paths: Vec<PathInputs>,
     /// Every setting that was tried, the recommended ones first.
     pub settings: Vec<Setting>,
     /// Settings that are right already, by closed forms alone.
@@ -109,7 +109,7 @@ pub struct Tuning {
 
 /// The inputs of one direction.
 #[derive(Clone, Debug, Serialize)]
-pub struct WayInputs {
+pub struct PathInputs {
     /// `download` or `upload`.
     pub direction: &'static str,
     /// As `bentpipe predict` has them.
@@ -196,7 +196,7 @@ const RUNS: u64 = 15;
 /// Sizes to choose from, and how long the largest of them may take at the link's rate, in seconds.
 const SIZES: [u64; 5] = [10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 const SIZE_SECONDS_MAX: f64 = 150.0;
-const SIZES_USUAL: usize = 3;
+const SIZES_DEFAULT: usize = 3;
 /// Times that the candidates are gone through; two are mostly enough.
 const PASSES: u32 = 3;
 /// A better value of the same setting is better by this much, or the earlier one is taken.
@@ -212,12 +212,12 @@ fn name(direction: Direction) -> &'static str {
 /// Tunes both hosts.
 pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
     let Question { name: link_name, link, tcp, connections, .. } = question;
-    let ways = ways(question)?;
-    let bench = Bench::new(question, &ways)?;
+    let paths = paths(question)?;
+    let bench = Bench::new(question, &paths)?;
     let before = Hosts::alike(tcp);
     let mut run = Run { bench, before: before.clone(), kept: Vec::new(), known: Vec::new() };
     let mut settings = Vec::new();
-    let mut left = candidates::candidates(link, &before, &ways);
+    let mut left = candidates::candidates(link, &before, &paths);
     // What does not help at first may beside what was kept later.
     for _ in 0..PASSES {
         settings.clear();
@@ -236,7 +236,7 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
     }
     settings.extend(run.review()?);
     let mut atoms = run.atoms(None);
-    let round_trip = ways.iter().map(|way| way.inputs.rtt_seconds).fold(0.0, f64::max);
+    let round_trip = paths.iter().map(|path| path.inputs.rtt_seconds).fold(0.0, f64::max);
     let set_up = circuit::set_up(link, &before, round_trip);
     atoms.extend(set_up.as_ref().and_then(circuit::atom));
     let Some(after) = before.with(&atoms) else {
@@ -245,20 +245,20 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
     settings.sort_by_key(|setting: &Setting| setting.verdict);
     let predicted = run.predict(&after, &settings)?;
     let whole = before.with(&without_mtu(&atoms)).unwrap_or_else(|| before.clone());
-    let mtu = mtu::table(&run.bench.link, &whole, &ways, |direction| {
+    let mtu = mtu::table(&run.bench.link, &whole, &paths, |direction| {
         let largest = run.bench.largest(direction);
         (largest, run.bench.runs(largest.bytes))
     })?;
-    let inputs: Vec<WayInputs> = ways.iter().map(|way| way_inputs(link, way)).collect();
+    let inputs: Vec<PathInputs> = paths.iter().map(|path| path_inputs(link, path)).collect();
     let linux_cannot = linux_cannot(&inputs, &settings, set_up.as_ref(), &atoms);
     let notes = notes(link, tcp, &predicted, set_up.as_ref(), &settings);
     Ok(Tuning {
         link: (*link_name).to_owned(),
         tcp: tcp.preset.clone().unwrap_or_else(|| "linux".to_owned()),
         connections: *connections,
-        ways: inputs,
+        paths: inputs,
         settings,
-        left_alone: candidates::left_alone(&before, &ways),
+        left_alone: candidates::left_alone(&before, &paths),
         commands: commands::commands(&atoms),
         linux_cannot,
         mtu,
@@ -291,10 +291,10 @@ fn without_mtu(atoms: &[Atom]) -> Vec<Atom> {
     atoms.iter().filter(|atom| atom.key != "mtu").cloned().collect()
 }
 
-fn ways(question: &Question<'_>) -> Result<Vec<Way>, PredictError> {
+fn paths(question: &Question<'_>) -> Result<Vec<Path>, PredictError> {
     let bytes = question.sizes.first().copied().unwrap_or(DataSize::from_bytes(1_000_000));
     let one = |direction: &Direction| {
-        let asked = predict::Question {
+        let requested = predict::Question {
             name: question.name,
             link: question.link,
             tcp: question.tcp,
@@ -303,23 +303,27 @@ fn ways(question: &Question<'_>) -> Result<Vec<Way>, PredictError> {
             loss: None,
             connections: question.connections,
         };
-        Ok(Way { direction: *direction, inputs: predict::predict(&asked)?.inputs })
+        Ok(Path { direction: *direction, inputs: predict::predict(&requested)?.inputs })
     };
     question.directions.iter().map(one).collect()
 }
 
-fn way_inputs(link: &LinkConfig, way: &Way) -> WayInputs {
-    let back = match way.direction {
+fn path_inputs(link: &LinkConfig, path: &Path) -> PathInputs {
+    let back = match path.direction {
         Direction::Download => &link.back,
         Direction::Upload => &link.forward,
     };
-    let segment = DataSize::from_bytes(way.inputs.segment_bytes);
-    let limit =
-        asymmetry::forward_limit(predict::total_rate(back), way.inputs.ack_bits, segment, way.inputs.segments_per_ack);
-    let limits = limit < BitRate::from_bps(way.inputs.payload_rate_bps);
-    WayInputs {
-        direction: name(way.direction),
-        inputs: way.inputs.clone(),
+    let segment = DataSize::from_bytes(path.inputs.segment_bytes);
+    let limit = asymmetry::forward_limit(
+        predict::total_rate(back),
+        path.inputs.ack_bits,
+        segment,
+        path.inputs.segments_per_ack,
+    );
+    let limits = limit < BitRate::from_bps(path.inputs.payload_rate_bps);
+    PathInputs {
+        direction: name(path.direction),
+        inputs: path.inputs.clone(),
         acknowledged_bps: limits.then_some(limit.bps),
     }
 }
@@ -336,10 +340,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(question: &Question<'_>, ways: &[Way]) -> Result<Bench, TuneError> {
+    fn new(question: &Question<'_>, paths: &[Path]) -> Result<Bench, TuneError> {
         let mut link = question.link.clone();
         link.circuit = None;
-        let segment = ways.iter().map(|way| way.inputs.segment_bytes).min().unwrap_or(1).max(1);
+        let segment = paths.iter().map(|path| path.inputs.segment_bytes).min().unwrap_or(1).max(1);
         let most = SEGMENTS_MAX.saturating_mul(segment);
         if question.sizes.len() > SIZES_MAX {
             return Err(TuneError::Sizes(question.sizes.len()));
@@ -355,12 +359,12 @@ impl Bench {
         if !(1..=CONNECTIONS_MAX).contains(&question.connections) {
             return Err(PredictError::Connections(question.connections).into());
         }
-        let of_way = |way: &Way| {
+        let of_path = |path: &Path| {
             let mut sizes: Vec<u64> = question.sizes.iter().map(|size| size.bytes).collect();
             if sizes.is_empty() {
-                let seconds = |size: u64| size as f64 * 8.0 / way.inputs.payload_rate_bps.max(1) as f64;
+                let seconds = |size: u64| size as f64 * 8.0 / path.inputs.payload_rate_bps.max(1) as f64;
                 sizes = SIZES.into_iter().filter(|size| seconds(*size) <= SIZE_SECONDS_MAX && *size <= most).collect();
-                let first = sizes.len().saturating_sub(SIZES_USUAL);
+                let first = sizes.len().saturating_sub(SIZES_DEFAULT);
                 sizes.drain(..first);
                 if sizes.is_empty() {
                     sizes.push(SIZES[0]);
@@ -368,9 +372,9 @@ impl Bench {
             }
             sizes.sort_unstable();
             sizes.dedup();
-            (way.direction, sizes)
+            (path.direction, sizes)
         };
-        let sizes = ways.iter().map(of_way).collect();
+        let sizes = paths.iter().map(of_path).collect();
         let chance = leaves_to_chance(&link);
         Ok(Bench { link, sizes, connections: question.connections, segment, chance })
     }
@@ -563,10 +567,10 @@ fn mean(effects: &[Effect]) -> f64 {
 /// Linux's first retransmission time-out, in seconds (RFC 6298 §2.1).
 const FIRST_TIME_OUT: f64 = 1.0;
 
-fn linux_cannot(ways: &[WayInputs], settings: &[Setting], set_up: Option<&SetUp>, atoms: &[Atom]) -> Vec<String> {
+fn linux_cannot(paths: &[PathInputs], settings: &[Setting], set_up: Option<&SetUp>, atoms: &[Atom]) -> Vec<String> {
     let text = |value: String| value.replace('\u{a0}', " ");
     let mut cannot = Vec::new();
-    let round_trip = ways.iter().map(|way| way.inputs.rtt_seconds).fold(0.0, f64::max);
+    let round_trip = paths.iter().map(|path| path.inputs.rtt_seconds).fold(0.0, f64::max);
     let why = match set_up {
         Some(set_up) => Some(format!(
             "the set-up takes {} and the terminal sends {} SYNs before an answer can come",
@@ -581,14 +585,14 @@ fn linux_cannot(ways: &[WayInputs], settings: &[Setting], set_up: Option<&SetUp>
     cannot.extend(why.map(|why| {
         format!("The first retransmission time-out is 1 s (RFC 6298 §2.1): {why}. CG-1 had set it to 5 s.")
     }));
-    for way in ways {
-        if let Some(limit) = way.acknowledged_bps {
+    for path in paths {
+        if let Some(limit) = path.acknowledged_bps {
             cannot.push(format!(
                 "An acknowledgement for more than two segments: the way back carries those for {} of a {} at {} (RFC 3449 \
                  §2, §4.1). What reaches the sender then stands for more segments, in bursts; a gateway can thin them out.",
                 text(quantity::rate(limit as f64)),
-                way.direction,
-                text(quantity::rate(way.inputs.payload_rate_bps as f64))
+                path.direction,
+                text(quantity::rate(path.inputs.payload_rate_bps as f64))
             ));
         }
     }

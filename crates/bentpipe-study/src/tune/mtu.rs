@@ -1,6 +1,6 @@
 //! The largest packet: what bit errors, headers and the wait behind a packet make of it.
 
-use super::candidate::{Candidate, Way};
+use super::candidate::{Candidate, Path};
 use super::hosts::{Atom, Hosts, Side};
 use super::measure::{self, Transfer};
 use crate::predict::{HEADERS, TIMESTAMPS, framed};
@@ -84,11 +84,11 @@ fn of(link: &LinkConfig, direction: Direction) -> &DirectionConfig {
     }
 }
 
-fn sizes(link: &LinkConfig, hosts: &Hosts, ways: &[Way]) -> Vec<u64> {
+fn sizes(link: &LinkConfig, hosts: &Hosts, paths: &[Path]) -> Vec<u64> {
     let timestamps = Side::BOTH.into_iter().all(|side| hosts.of(side).timestamps.unwrap_or(true));
     let mut sizes: Vec<u64> = Vec::new();
-    for way in ways {
-        let direction = of(link, way.direction);
+    for path in paths {
+        let direction = of(link, path.direction);
         let best = optimum(link, direction, timestamps).filter(|mtu| (*mtu as f64) < link.mtu as f64 * WORTH);
         sizes.extend(best);
         sizes.extend(interactive(link, direction));
@@ -100,19 +100,19 @@ fn sizes(link: &LinkConfig, hosts: &Hosts, ways: &[Way]) -> Vec<u64> {
 
 /// A smaller MTU, where the closed forms ask for one. The route's MTU of one host is enough: it limits what this host
 /// sends and, through the MSS it announces, what it is sent.
-pub fn candidate(link: &LinkConfig, hosts: &Hosts, ways: &[Way]) -> Option<Candidate> {
+pub fn candidate(link: &LinkConfig, hosts: &Hosts, paths: &[Path]) -> Option<Candidate> {
     if Side::BOTH.into_iter().any(|side| hosts.of(side).mtu.is_some()) {
         return None;
     }
-    let sizes = sizes(link, hosts, ways);
+    let sizes = sizes(link, hosts, paths);
     if sizes.is_empty() {
         return None;
     }
-    let worst = ways.iter().filter_map(|way| way.inputs.bit_error_ratio).fold(0.0, f64::max);
-    let slowest = ways.iter().map(|way| packet_seconds(link, of(link, way.direction), link.mtu)).fold(0.0, f64::max);
+    let worst = paths.iter().filter_map(|path| path.inputs.bit_error_ratio).fold(0.0, f64::max);
+    let slowest = paths.iter().map(|path| packet_seconds(link, of(link, path.direction), link.mtu)).fold(0.0, f64::max);
     Some(Candidate {
         setting: "MTU",
-        directions: ways.iter().map(|way| way.direction).collect(),
+        directions: paths.iter().map(|path| path.direction).collect(),
         after_idle: false,
         why: format!(
             "a packet of {} B takes {} and is damaged with a chance of {:.1e} a bit: at the optimum of headers and \
@@ -131,10 +131,10 @@ pub fn candidate(link: &LinkConfig, hosts: &Hosts, ways: &[Way]) -> Option<Candi
 pub fn table(
     link: &LinkConfig,
     hosts: &Hosts,
-    ways: &[Way],
+    paths: &[Path],
     transfer: impl Fn(Direction) -> (Transfer, u64),
 ) -> Result<Vec<Row>, NetworkError> {
-    let wanted = sizes(link, hosts, ways);
+    let wanted = sizes(link, hosts, paths);
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
@@ -142,19 +142,19 @@ pub fn table(
     mtus.sort_unstable_by(|a, b| b.cmp(a));
     mtus.dedup();
     let mut rows = Vec::new();
-    for way in ways {
-        let direction = of(link, way.direction);
+    for path in paths {
+        let direction = of(link, path.direction);
         let timestamps = Side::BOTH.into_iter().all(|side| hosts.of(side).timestamps.unwrap_or(true));
         for mtu in &mtus {
             let Some(hosts) = hosts.with(&[Atom::size(Side::Terminal, "mtu", *mtu)]) else { continue };
-            let (transfer, seeds) = transfer(way.direction);
+            let (transfer, seeds) = transfer(path.direction);
             rows.push(Row {
                 mtu: *mtu,
-                direction: super::name(way.direction),
+                direction: super::name(path.direction),
                 efficiency: efficiency(link, direction, *mtu, timestamps),
                 packet_seconds: packet_seconds(link, direction, *mtu),
                 seconds: measure::times(link, &hosts, &transfer, seeds)?.summary().seconds,
-                ping_seconds: measure::ping_beside(link, &hosts, &transfer)?,
+                ping_seconds: measure::ping_during_transfer(link, &hosts, &transfer)?,
             });
         }
     }

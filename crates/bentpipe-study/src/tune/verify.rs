@@ -236,7 +236,7 @@ fn settings(before: &Hosts, atoms: &[Atom], side: Side) -> Table {
 fn script(before: &Hosts, atoms: &[Atom], side: Side) -> String {
     let now = settings(before, atoms, side);
     let mut lines = vec!["set -e".to_owned(), "PATH=$PATH:/usr/sbin:/sbin".to_owned()];
-    let [receive, send] = commands::usual_limits();
+    let [receive, send] = commands::default_limits();
     let limits = [("receive_window", receive), ("send_buffer", send)];
     lines.extend(limits.into_iter().filter(|(key, _)| !now.contains_key(*key)).map(|(_, line)| line));
     // The only route here is the link's.

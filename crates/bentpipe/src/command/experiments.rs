@@ -5,7 +5,7 @@ use super::sweep::workers;
 use crate::cli::{ExperimentsAction, ExperimentsArguments, ExperimentsRunArguments};
 use crate::files::write_whole;
 use crate::stop;
-use crate::terminal::{RunsDisplay, say};
+use crate::terminal::{RunsDisplay, print_line};
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_host::tcp_stack;
@@ -35,7 +35,7 @@ pub fn run(arguments: &ExperimentsArguments) -> anyhow::Result<ExitCode> {
         );
         return Err(BadInput(what).into());
     }
-    let ids = list(&arguments.folder).map_err(told)?;
+    let ids = list(&arguments.folder).map_err(explained)?;
     match &arguments.action {
         None | Some(ExperimentsAction::List) => show(&arguments.folder, &ids),
         Some(ExperimentsAction::Run(run)) => run_some(&arguments.folder, &ids, run),
@@ -46,7 +46,7 @@ pub fn run(arguments: &ExperimentsArguments) -> anyhow::Result<ExitCode> {
 fn show(folder: &Path, ids: &[String]) -> anyhow::Result<ExitCode> {
     let mut lines = Vec::new();
     for id in ids {
-        let experiment = load(folder, id).map_err(told)?;
+        let experiment = load(folder, id).map_err(explained)?;
         let mut results: Vec<&str> = experiment.published.claims.iter().map(|claim| claim.id.as_str()).collect();
         results.dedup();
         let published = &experiment.published;
@@ -73,7 +73,7 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
     let workers = if arguments.live { NonZeroUsize::MIN } else { workers(arguments.jobs)? };
     let mut experiments = Vec::new();
     for id in ids.iter().filter(|id| all || arguments.ids.contains(id)) {
-        experiments.push(load(folder, id).map_err(told)?);
+        experiments.push(load(folder, id).map_err(explained)?);
     }
     // Papers side by side in the docs.
     experiments.sort_by(|a, b| (&a.published.paper, &a.id).cmp(&(&b.published.paper, &b.id)));
@@ -90,7 +90,7 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
     let stop = stop::flag_on_signals()?;
     let mut display = RunsDisplay::new();
     if arguments.live {
-        say_left_out(&experiments);
+        note_left_out(&experiments);
     }
     let live = privilege.map(|privilege| Kept(Live(privilege)));
     let (world, attempts): (&dyn World, usize) = match &live {
@@ -101,7 +101,7 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
     let outcomes = engine::run(&experiments, arguments.live, &mut runner);
     display.clear();
     let Some(outcomes) = outcomes else {
-        say("bentpipe: stopped; nothing was written");
+        print_line("bentpipe: stopped; nothing was written");
         if let (true, Some(out)) = (made, &arguments.out) {
             // Ours, and empty; if somebody put something into it, it stays.
             let _ = std::fs::remove_dir(out);
@@ -170,7 +170,7 @@ fn keep_live(tcp: &mut TcpConfig) -> Vec<String> {
 }
 
 /// Says on standard error which settings live runs do without: there the kernel's own are in force.
-fn say_left_out(experiments: &[Experiment]) {
+fn note_left_out(experiments: &[Experiment]) {
     for experiment in experiments {
         let mut all = BTreeSet::new();
         for tcp in experiment.scenario.cases.iter().flat_map(|case| case.tcp.values()) {
@@ -178,7 +178,7 @@ fn say_left_out(experiments: &[Experiment]) {
         }
         if !all.is_empty() {
             let keys: Vec<String> = all.into_iter().collect();
-            say(format_args!("{}: the kernel's own: {}", experiment.id, keys.join(", ")));
+            print_line(format_args!("{}: the kernel's own: {}", experiment.id, keys.join(", ")));
         }
     }
 }
@@ -209,6 +209,6 @@ fn write_reports(
     Ok(report.display().to_string())
 }
 
-fn told(error: LoadError) -> anyhow::Error {
+fn explained(error: LoadError) -> anyhow::Error {
     BadInput(error.to_string()).into()
 }

@@ -3,7 +3,7 @@
 use super::{BadInput, links};
 use crate::cli::{GetArguments, TransferArguments};
 use crate::stop::{self, EXIT_INTERRUPTED};
-use crate::terminal::{Lines, say};
+use crate::terminal::{Lines, print_line};
 use anyhow::Context;
 use bentpipe_fetch::{Connections, Failure, Kind, MEASURED_MOST, Options, Outcome, Progress};
 use bentpipe_lab::report::quantity;
@@ -52,13 +52,13 @@ pub fn run(arguments: &GetArguments) -> anyhow::Result<ExitCode> {
             lines.print(to_json(&shown, target, &result));
         }
         match &result {
-            Ok(outcome) if !arguments.common.quiet => say(done(target, outcome)),
+            Ok(outcome) if !arguments.common.quiet => print_line(done(target, outcome)),
             Ok(_) => {}
             Err(failure) => {
-                say(format_args!("bentpipe: {shown}: {failure}"));
+                print_line(format_args!("bentpipe: {shown}: {failure}"));
                 let goes_on = matches!(failure.kind(), Kind::Transient | Kind::Stopped);
                 if (goes_on || matches!(failure, Failure::DiskFull { .. })) && bentpipe_fetch::is_kept(target) {
-                    say("What has arrived is kept: the same command goes on from there.");
+                    print_line("What has arrived is kept: the same command goes on from there.");
                 }
                 worst = worst.max(exit_code(failure));
             }
@@ -130,7 +130,7 @@ fn for_link(link: &str, arguments: &GetArguments) -> Result<usize, BadInput> {
     let product = prediction.inputs.bandwidth_delay_product_bytes;
     let connections = product.div_ceil(window.bytes).clamp(1, bentpipe_fetch::CONNECTIONS_MOST as u64);
     if !arguments.common.quiet {
-        say(format_args!(
+        print_line(format_args!(
             "{}: {} fill the link, {} a window: {connections} connection(s)",
             file.name,
             quantity::bytes(product as f64).replace('\u{a0}', " "),
@@ -232,8 +232,8 @@ impl Display {
         for note in notes.iter().filter(|_| !self.quiet) {
             let line = format!("{}: {note}", self.name);
             match &self.bar {
-                Some(bar) => bar.suspend(|| say(line)),
-                None => say(line),
+                Some(bar) => bar.suspend(|| print_line(line)),
+                None => print_line(line),
             }
         }
         let now = Instant::now();
@@ -263,7 +263,7 @@ impl Display {
             }
             None => {
                 self.last_line = now;
-                say(format_args!("{}: {text}", self.name));
+                print_line(format_args!("{}: {text}", self.name));
             }
         }
     }

@@ -39,7 +39,7 @@ pub fn load(link: &str, set: &[String]) -> Result<(LinkFile, LinkConfig), BadInp
     let mut over = Table::new();
     for text in set {
         let one = catalogue::parse_override(text)?;
-        bentpipe_link::config::lay_over(&mut over, one);
+        bentpipe_link::config::merge(&mut over, one);
     }
     let config = file.with(over).map_err(|problem| {
         let source = if set.is_empty() {

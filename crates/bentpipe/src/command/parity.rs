@@ -4,7 +4,7 @@ use super::BadInput;
 use crate::cli::{ParityArguments, Side};
 use crate::files::write_whole;
 use crate::stop;
-use crate::terminal::say;
+use crate::terminal::print_line;
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_lab::events::Sink;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The list that is read when none is named.
-const USUAL_INDEX: &str = "scenarios/parity/parity.toml";
+const DEFAULT_INDEX: &str = "scenarios/parity/parity.toml";
 
 /// Runs and compares.
 pub fn run(arguments: &ParityArguments) -> anyhow::Result<ExitCode> {
@@ -114,13 +114,13 @@ impl Sink<Event> for RunLines {
         match (&run.subject, event) {
             (Subject::Modelled { scenario, .. }, _) if !self.simulating => {
                 self.simulating = true;
-                say(format_args!("{scenario}: simulating"));
+                print_line(format_args!("{scenario}: simulating"));
             }
             (Subject::Measured { scenario, .. }, Event::RunInvalid { reasons, .. }) => {
-                say(format_args!("{scenario}: not valid: {}", reasons.join("; ")));
+                print_line(format_args!("{scenario}: not valid: {}", reasons.join("; ")));
             }
             (Subject::Measured { scenario, copies }, _) => {
-                say(format_args!("{scenario}: live run {}, {copies} copies", run.number));
+                print_line(format_args!("{scenario}: live run {}, {copies} copies", run.number));
             }
             _ => {}
         }
@@ -131,7 +131,7 @@ impl Sink<Event> for RunLines {
 fn chosen(what: &[String]) -> anyhow::Result<Vec<Entry>> {
     let (files, names): (Vec<&String>, Vec<&String>) = what.iter().partition(|word| word.ends_with(".toml"));
     let index = match files.as_slice() {
-        [] => USUAL_INDEX,
+        [] => DEFAULT_INDEX,
         [file] => file.as_str(),
         _ => return Err(BadInput("more than one list; allowed: one FILE.toml, and names from it".to_owned()).into()),
     };

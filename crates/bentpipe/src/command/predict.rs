@@ -2,10 +2,10 @@
 
 use super::BadInput;
 use super::links;
-use crate::cli::{PredictArguments, Way};
+use crate::cli::{PredictArguments, TransferDirection};
 use bentpipe_lab::report::quantity;
 use bentpipe_link::catalogue;
-use bentpipe_link::config::lay_over;
+use bentpipe_link::config::merge;
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_study::predict::{self, Direction, Inputs, Kind, Outcome, Prediction, Question, Simulated};
 use std::io::Write;
@@ -23,8 +23,8 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<ExitCode> {
         link: &link,
         tcp: &tcp,
         direction: match arguments.direction {
-            Way::Download => Direction::Download,
-            Way::Upload => Direction::Upload,
+            TransferDirection::Download => Direction::Download,
+            TransferDirection::Upload => Direction::Upload,
         },
         bytes: arguments.bytes,
         loss: arguments.loss,
@@ -42,7 +42,7 @@ pub fn tcp_config(preset: &str, set: &[String]) -> Result<TcpConfig, BadInput> {
     let mut settings = Table::from_iter([("preset".to_owned(), Value::String(preset.to_owned()))]);
     for text in set {
         if let Some(Value::Table(own)) = catalogue::parse_override(text)?.remove("tcp") {
-            lay_over(&mut settings, own);
+            merge(&mut settings, own);
         }
     }
     TcpConfig::from_table(settings).map_err(|problem| {

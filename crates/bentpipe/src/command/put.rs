@@ -4,7 +4,7 @@ use super::BadInput;
 use super::get::{Display, exit_code, options};
 use crate::cli::PutArguments;
 use crate::stop::EXIT_INTERRUPTED;
-use crate::terminal::{Lines, say};
+use crate::terminal::{Lines, print_line};
 use anyhow::Context;
 use bentpipe_fetch::{Kind, PutOutcome};
 use bentpipe_lab::report::quantity;
@@ -51,16 +51,16 @@ pub fn run(arguments: &PutArguments) -> anyhow::Result<ExitCode> {
         }
         match &outcome.result {
             Ok(()) if common.quiet => {}
-            Ok(()) => say(done(&shown, outcome)),
+            Ok(()) => print_line(done(&shown, outcome)),
             Err(failure) => {
-                say(format_args!("bentpipe: {} to {shown}: {failure}", outcome.file.display()));
+                print_line(format_args!("bentpipe: {} to {shown}: {failure}", outcome.file.display()));
                 is_ftp_open |= url.scheme() == "ftp" && matches!(failure.kind(), Kind::Transient | Kind::Stopped);
                 worst = worst.max(exit_code(failure));
             }
         }
     }
     if is_ftp_open {
-        say("What the server has is kept: the same command goes on from there.");
+        print_line("What the server has is kept: the same command goes on from there.");
     }
     lines.end().context("cannot write to standard output")?;
     let stopped = options.stop.load(Ordering::Relaxed);

@@ -159,7 +159,7 @@ impl ProgressDisplay {
         let text = format!("case {number} of {cases} ({name}), {:.0} s: {running}{waiting}", snapshot.at);
         match &self.bar {
             Some(bar) => bar.set_message(text),
-            None => terminal::say(text),
+            None => terminal::print_line(text),
         }
         (self.last_shown, self.last_case) = (Instant::now(), Some(*number));
     }

@@ -126,14 +126,14 @@ fn describe(config: &LinkConfig) -> String {
 
 /// Waits for the command; a signal to us is passed on to it.
 fn wait(mut child: Child, stop: &AtomicBool) -> anyhow::Result<ExitStatus> {
-    let mut told: Option<Instant> = None;
+    let mut reported: Option<Instant> = None;
     loop {
         if let Some(status) = child.try_wait().context("cannot wait for the command")? {
             return Ok(status);
         }
-        match told {
+        match reported {
             None if stop.load(Ordering::Relaxed) => {
-                told = Some(Instant::now());
+                reported = Some(Instant::now());
                 signal(&child, rustix::process::Signal::HUP);
                 signal(&child, rustix::process::Signal::TERM);
             }

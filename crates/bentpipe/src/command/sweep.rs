@@ -30,7 +30,7 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
     let name = arguments.scenario.display().to_string();
     let text = std::fs::read_to_string(&arguments.scenario)
         .map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
-    let shard = arguments.shard.as_deref().map(Shard::parse).transpose().map_err(told)?;
+    let shard = arguments.shard.as_deref().map(Shard::parse).transpose().map_err(explained)?;
     let workers = workers(arguments.jobs)?;
     let SweepArguments { until: limits, seeds_min: min, seeds_max: max, .. } = &arguments;
     let seeds = match limits.is_empty() {
@@ -45,7 +45,7 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
         seeds,
         confidence: arguments.confidence,
     };
-    let plan = Plan::new(request, &check_virtually).map_err(told)?;
+    let plan = Plan::new(request, &check_virtually).map_err(explained)?;
     let (points, (least, most)) = (plan.points.len(), plan.seeds());
     if arguments.check {
         let seeds = if least == most { least.to_string() } else { format!("{least} to {most}") };
@@ -63,7 +63,7 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
     let outcome = engine::run(&plan, &options, &mut runner);
     display.clear();
     let continues = |error: SweepError| match error.is_bad_input() {
-        true => told(error),
+        true => explained(error),
         false => {
             anyhow::anyhow!("{error}; what was done is kept in {}: the same command continues", options.out.display())
         }
@@ -125,7 +125,7 @@ fn check_measured(plan: &Plan, summary: &Summary, outcome: &Outcome) -> anyhow::
     Ok(())
 }
 
-fn told(error: SweepError) -> anyhow::Error {
+fn explained(error: SweepError) -> anyhow::Error {
     if error.is_bad_input() { BadInput(error.to_string()).into() } else { error.into() }
 }
 

@@ -1,17 +1,17 @@
 //! Settings of ordinary hosts for a link.
 
 use super::{BadInput, links, predict};
-use crate::cli::{TuneArguments, Way};
+use crate::cli::{TransferDirection, TuneArguments};
 use crate::stop;
-use crate::terminal::say;
+use crate::terminal::print_line;
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_lab::events::Sink;
 use bentpipe_lab::report::quantity;
 use bentpipe_study::predict::Direction;
 use bentpipe_study::runner::{Event, Live, Runner, Subject};
 use bentpipe_study::tune::{
-    self, Effect, Measured, MtuRow, Predicted, Question, ROUTE_COMMAND, ROUTE_EXPLAINED, SetUp, Setting, Side, Summary,
-    TuneError, Tuning, Verdict, Verified, VerifyError, VerifyQuestion, WayInputs,
+    self, Effect, Measured, MtuRow, PathInputs, Predicted, Question, ROUTE_COMMAND, ROUTE_EXPLAINED, SetUp, Setting,
+    Side, Summary, TuneError, Tuning, Verdict, Verified, VerifyError, VerifyQuestion,
 };
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -34,8 +34,8 @@ pub fn run(arguments: &TuneArguments) -> anyhow::Result<ExitCode> {
         false => None,
     };
     let directions = match arguments.direction {
-        Some(Way::Download) => vec![Direction::Download],
-        Some(Way::Upload) => vec![Direction::Upload],
+        Some(TransferDirection::Download) => vec![Direction::Download],
+        Some(TransferDirection::Upload) => vec![Direction::Upload],
         None => vec![Direction::Download, Direction::Upload],
     };
     let question = Question {
@@ -80,7 +80,9 @@ impl Sink<Event> for RunLines {
         let Event::RunStarted { run } = event else { return };
         if let Subject::Transfer { direction, bytes, tuned, runs } = &run.subject {
             let (state, number) = (if *tuned { "tuned" } else { "as it is" }, run.number);
-            say(format_args!("bentpipe: measuring: {direction} of {bytes} bytes, {state}, run {number} of {runs}"));
+            print_line(format_args!(
+                "bentpipe: measuring: {direction} of {bytes} bytes, {state}, run {number} of {runs}"
+            ));
         }
     }
 }
@@ -99,8 +101,8 @@ fn tables(tuning: &Tuning) -> String {
         n => format!(", {n} connections"),
     };
     let mut text = format!("{}: what to set on hosts that are now {:?}{connections}\n\n", tuning.link, tuning.tcp);
-    for way in &tuning.ways {
-        text.push_str(&way_line(way));
+    for path in &tuning.paths {
+        text.push_str(&path_line(path));
     }
     text.push_str(&set_up_line(tuning.set_up.as_ref()));
     let (recommended, others): (Vec<&Setting>, Vec<&Setting>) =
@@ -144,14 +146,14 @@ fn tables(tuning: &Tuning) -> String {
     text.replace('\u{a0}', " ")
 }
 
-fn way_line(way: &WayInputs) -> String {
-    let inputs = &way.inputs;
-    let limit = way.acknowledged_bps.map_or_else(String::new, |limit| {
+fn path_line(path: &PathInputs) -> String {
+    let inputs = &path.inputs;
+    let limit = path.acknowledged_bps.map_or_else(String::new, |limit| {
         format!("; its acknowledgements fit for {} (RFC 3449 §2)", quantity::rate(limit as f64))
     });
     let line = format!(
         "{}: {}, {} of it application data; round trip {}; {} fill it{limit}",
-        way.direction,
+        path.direction,
         quantity::rate(inputs.rate_bps as f64),
         quantity::rate(inputs.payload_rate_bps as f64),
         quantity::seconds(inputs.rtt_seconds),

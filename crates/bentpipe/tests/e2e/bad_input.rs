@@ -1,6 +1,6 @@
 //! Every mistake is answered in one line that says where, what and what is allowed; nothing is started or left behind.
 
-use crate::place::{Ends, Place, users};
+use crate::place::{Place, WaitLimited, users};
 
 const GOOD: &str = r#"title = "x"
 seed = 7

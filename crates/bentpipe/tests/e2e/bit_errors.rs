@@ -47,8 +47,8 @@ fn losses_follow_the_ratio_and_the_length() {
             let received = measured(ping, "received") as u64;
             assert_eq!(received, count(counters[0], "delivered_packets"), "{name}");
             assert!((measured(ping, "loss") - (1.0 - received as f64 / PINGS as f64)).abs() < 1e-12, "{name}");
-            let both_ways = 1.0 - (1.0 - packet_error_ratio).powi(2);
-            expect_binomial(PINGS - received, PINGS, both_ways, &format!("{user:?}, {name}: lost both ways"));
+            let both_directions = 1.0 - (1.0 - packet_error_ratio).powi(2);
+            expect_binomial(PINGS - received, PINGS, both_directions, &format!("{user:?}, {name}: lost both ways"));
         }
     }
 }

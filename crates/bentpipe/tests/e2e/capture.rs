@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// One packet at one interface.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct Packet {
     /// The interface's name.
     pub interface: String,
     /// Nanoseconds since 1970.
@@ -18,7 +18,7 @@ pub struct Seen {
 }
 
 /// Every packet of a capture, in its order.
-pub fn read(bytes: &[u8]) -> Vec<Seen> {
+pub fn read(bytes: &[u8]) -> Vec<Packet> {
     let mut interfaces = Vec::new();
     let mut packets = Vec::new();
     let mut rest = bytes;
@@ -42,11 +42,11 @@ pub fn read(bytes: &[u8]) -> Vec<Seen> {
     packets
 }
 
-fn packet(body: &[u8], interfaces: &[String]) -> Seen {
+fn packet(body: &[u8], interfaces: &[String]) -> Packet {
     let captured = word(body, 12) as usize;
     let frame = &body[20..20 + captured];
     let flags = &options(&body[20 + captured.next_multiple_of(4)..])[&2];
-    let mut seen = Seen {
+    let mut seen = Packet {
         interface: interfaces[word(body, 0) as usize].clone(),
         at_ns: u64::from(word(body, 4)) << 32 | u64::from(word(body, 8)),
         outbound: flags[0] & 3 == 2,

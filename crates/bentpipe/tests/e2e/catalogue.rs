@@ -1,6 +1,6 @@
 //! Everything that is shipped loads.
 
-use crate::place::{Ends, Place, have, users};
+use crate::place::{Place, WaitLimited, have, users};
 use std::path::{Path, PathBuf};
 
 fn shipped(folder: &str) -> Vec<PathBuf> {

@@ -1,6 +1,6 @@
 //! However a run ends, nothing of it stays: no process, no namespace, no device, no file.
 
-use crate::place::{Ends, Place, User, users, wait};
+use crate::place::{Place, User, WaitLimited, users, wait};
 use crate::processes::{self, GONE_WITHIN};
 use crate::recorded::run;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};

@@ -1,6 +1,6 @@
 //! What needs no network: help, presets, completions, man pages, and closed pipes.
 
-use crate::place::{Ends, Place, have, users, wait};
+use crate::place::{Place, WaitLimited, have, users, wait};
 use crate::processes;
 use std::fs::File;
 use std::process::Stdio;
@@ -82,14 +82,15 @@ fn completions_and_man_pages_are_written() {
 #[test]
 fn predictions_are_a_table_or_json() {
     let place = Place::new(users()[0]);
-    let asked = ["predict", "acts-t1", "--tcp", "windows-95", "--set", "tcp.receive_window=16 KiB", "--bytes", "5 MB"];
-    let table = place.bentpipe(&asked).ends().expect(0);
+    let requested =
+        ["predict", "acts-t1", "--tcp", "windows-95", "--set", "tcp.receive_window=16 KiB", "--bytes", "5 MB"];
+    let table = place.bentpipe(&requested).ends().expect(0);
     let parts =
         ["segment", "round trip", "Kruse", "Cardwell", "not applicable: nothing is lost", "simulated", "one run"];
     for part in parts {
         assert!(table.stdout.contains(part), "{part}: {}", table.stdout);
     }
-    let json = place.bentpipe(&[&asked[..], &["--json", "--loss", "1 %"]].concat()).ends().expect(0).stdout;
+    let json = place.bentpipe(&[&requested[..], &["--json", "--loss", "1 %"]].concat()).ends().expect(0).stdout;
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&value["bytes"], &value["inputs"]["segment_loss"]), (&5_000_000.into(), &0.01.into()));
     // The lesser of the two buffers: windows-95 sends from 8 KiB.

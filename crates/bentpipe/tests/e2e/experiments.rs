@@ -1,6 +1,6 @@
 //! Experiments: what they refuse, what a run leaves, and that docs/results.md is what they give.
 
-use crate::place::{Ends, Place, User, have, root, users};
+use crate::place::{Place, User, WaitLimited, have, root, users};
 
 /// A small experiment of one claim.
 fn write(place: &Place, published: &str) {
@@ -91,7 +91,7 @@ fn a_run_leaves_a_report_that_loads_nothing() {
 
 /// Not after the runs, which may take hours.
 #[test]
-fn a_folder_that_takes_no_reports_is_told_before_the_runs() {
+fn a_folder_that_takes_no_reports_is_reported_before_the_runs() {
     let place = Place::new(users()[0]);
     write(&place, "at_most = '1 min'");
     for out in ["e/one/README.md/out", "/proc/self"] {

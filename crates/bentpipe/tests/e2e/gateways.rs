@@ -1,6 +1,6 @@
 //! A scenario with a pair of gateways: compared in virtual time, and live.
 
-use crate::place::{Ends, Place, users};
+use crate::place::{Place, WaitLimited, users};
 use crate::recorded::{Recorded, array, measured};
 use serde_json::Value;
 use std::path::Path;

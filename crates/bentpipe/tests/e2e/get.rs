@@ -1,7 +1,7 @@
 //! `bentpipe get`: killed, interrupted, started twice; and over a link.
 
 use crate::ftp_server::{self, FtpServer};
-use crate::place::{Ended, Ends, Place, User, have, users, wait};
+use crate::place::{Ended, Place, User, WaitLimited, have, users, wait};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
@@ -163,7 +163,7 @@ fn with_a_mebibyte(place: &Place, line: &str) -> Ended {
 }
 
 #[test]
-fn a_full_disk_is_said_at_the_start() {
+fn a_full_disk_is_reported_at_the_start() {
     if !have(&["mount", "unshare"]) {
         return;
     }

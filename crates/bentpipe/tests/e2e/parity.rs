@@ -1,6 +1,6 @@
 //! The simulator beside samples of live runs that are kept with the scenarios.
 
-use crate::place::{Ends, Place, root, users};
+use crate::place::{Place, WaitLimited, root, users};
 use serde_json::Value;
 
 /// Every scenario of the list, against what the kernel did: none that counts differs, and none is left without

@@ -186,14 +186,14 @@ pub fn root(inner: &str) -> String {
 }
 
 /// Waiting, never for ever.
-pub trait Ends {
+pub trait WaitLimited {
     /// Runs to the end.
     fn ends(&mut self) -> Ended;
     /// The same, with this on standard input.
     fn ends_given(&mut self, input: &[u8]) -> Ended;
 }
 
-impl Ends for Command {
+impl WaitLimited for Command {
     fn ends(&mut self) -> Ended {
         self.stdin(Stdio::null());
         wait(self.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())

@@ -1,7 +1,7 @@
 //! `bentpipe put`: to a real FTP server that takes, refuses, and is full; killed and resumed; and over HTTP.
 
 use crate::ftp_server::{self, FtpServer};
-use crate::place::{Ended, Ends, Place, User, users};
+use crate::place::{Ended, Place, User, WaitLimited, users};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;

@@ -1,6 +1,6 @@
 //! A run and its record, read as plain JSON: what other programs see.
 
-use crate::place::{Ends, Place};
+use crate::place::{Place, WaitLimited};
 use serde_json::Value;
 
 /// A record.json.

@@ -1,6 +1,6 @@
 //! `bentpipe run`: a scenario in, a record and a report out, whatever happens on the way.
 
-use crate::place::{Ends, Place, User, is_root, users, wait};
+use crate::place::{Place, User, WaitLimited, is_root, users, wait};
 use crate::processes;
 use crate::recorded::{Recorded, array, count, expect_framed, measured};
 use rustix::process::{Pid, Signal, kill_process};
@@ -248,7 +248,7 @@ fn wait_for(place: &Place, file: &str) {
 }
 
 #[test]
-fn results_that_cannot_be_written_are_said() {
+fn results_that_cannot_be_written_are_reported() {
     for user in users() {
         let place = Place::new(user);
         place.write("s.toml", SHORT);

@@ -1,7 +1,7 @@
 //! `bentpipe shell`: one real program behind a link.
 
 use crate::capture;
-use crate::place::{Ended, Ends, Place, have, users, wait};
+use crate::place::{Ended, Place, WaitLimited, have, users, wait};
 use std::process::{Child, Stdio};
 
 /// Serves one page, for ever; Perl is on every Debian.

@@ -1,6 +1,6 @@
 //! Sweeps: what they refuse, and that nothing is lost whatever ends them.
 
-use crate::place::{Ends, Place, users, wait};
+use crate::place::{Place, WaitLimited, users, wait};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::process::Stdio;

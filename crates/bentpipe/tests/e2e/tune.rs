@@ -1,6 +1,6 @@
 //! `bentpipe tune`: what it prints is what a kernel keeps, and what a bad question gets is an answer.
 
-use crate::place::{Ends, Place, have, users};
+use crate::place::{Place, WaitLimited, have, users};
 use serde_json::Value;
 
 /// Fast to simulate, and different from what any host is set to.

@@ -1,6 +1,6 @@
 //! `bentpipe run --virtual`: the same files, no packets, no rights, the same bytes each time.
 
-use crate::place::{Ends, Place, users};
+use crate::place::{Place, WaitLimited, users};
 use crate::recorded::{Recorded, array};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -60,7 +60,7 @@ fn each_way_of_running_checks_what_it_can_do() {
 }
 
 #[test]
-fn captures_that_cannot_be_written_are_said() {
+fn captures_that_cannot_be_written_are_reported() {
     let place = Place::new(users()[0]);
     place.write("s.toml", SCENARIO);
     place.make_folder("out");

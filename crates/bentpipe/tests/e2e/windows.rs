@@ -1,6 +1,6 @@
 //! A transfer that a window limits carries one window a round trip, no more and no less.
 
-use crate::capture::{self, Seen};
+use crate::capture::{self, Packet};
 use crate::place::{Place, User, users};
 use crate::recorded::{Recorded, array, measured, punctual_run, run};
 use serde_json::json;
@@ -66,7 +66,7 @@ fn one_window_a_round_trip() {
     }
 }
 
-fn check(user: User, pair: &Pair, recorded: &Recorded, packets: &[Seen]) {
+fn check(user: User, pair: &Pair, recorded: &Recorded, packets: &[Packet]) {
     let name = pair.name;
     let what = format!("{name} as {user:?}");
     let transfer = recorded.workload(0, name);
@@ -81,8 +81,8 @@ fn check(user: User, pair: &Pair, recorded: &Recorded, packets: &[Seen]) {
     let setting = recorded.setting(0, &host, setting);
     assert_eq!((&setting["observed"], &setting["broken"]), (&observed, &false.into()), "{what}");
     // Whole windows between two arrivals of the same place in the window, well after slow start.
-    let from_hub = |p: &&Seen| p.interface == format!("pc-{name}/{name}") && !p.outbound && p.tcp_data > Some(0);
-    let arrivals: Vec<&Seen> = packets.iter().filter(from_hub).collect();
+    let from_hub = |p: &&Packet| p.interface == format!("pc-{name}/{name}") && !p.outbound && p.tcp_data > Some(0);
+    let arrivals: Vec<&Packet> = packets.iter().filter(from_hub).collect();
     let per_window = (window / pair.segment) as usize;
     let settled = arrivals.iter().position(|p| p.at_ns > arrivals[0].at_ns + 2_500_000_000).unwrap();
     let windows = (arrivals.len() - 1 - settled) / per_window;

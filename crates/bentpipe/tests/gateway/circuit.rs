@@ -1,6 +1,6 @@
 //! A link that must be dialled: an idle pair leaves it down, and its connections open.
 
-use super::peers::{Ends, WAIT, socket_address};
+use super::peers::{ConnectionPair, WAIT, socket_address};
 use super::row::{Row, SERVER, until_within};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -48,14 +48,14 @@ pub fn run(full: bool) {
     open(&row, 151, set_up, set_up + WAIT);
     says(&mut idle, true, WAIT);
     for site in [1, 2] {
-        assert_eq!(row.figure_at(site, "connections_lost_total"), Some(0.0));
-        assert_eq!(row.figure_at(site, "requests_bypassed_total"), Some(0.0));
+        assert_eq!(row.metric_at(site, "connections_lost_total"), Some(0.0));
+        assert_eq!(row.metric_at(site, "requests_bypassed_total"), Some(0.0));
     }
     assert_eq!(hub.count_lines("silent") + terminal.count_lines("silent"), 0);
 }
 
 /// A connection that is answered after at least and at most so long.
-fn open(row: &Row, port: u16, least: Duration, most: Duration) -> Ends {
+fn open(row: &Row, port: u16, least: Duration, most: Duration) -> ConnectionPair {
     let listener = row.listen(SERVER[0], port);
     let begun = Instant::now();
     let near: io::Result<TcpStream> =
@@ -67,7 +67,7 @@ fn open(row: &Row, port: u16, least: Duration, most: Duration) -> Ends {
 }
 
 /// A word one way: how long it took.
-fn says((near, far): &mut Ends, by_client: bool, most: Duration) -> Duration {
+fn says((near, far): &mut ConnectionPair, by_client: bool, most: Duration) -> Duration {
     let (from, to) = if by_client { (near, far) } else { (far, near) };
     let begun = Instant::now();
     let mut seen = [0; 5];

@@ -30,7 +30,7 @@ pub fn run(_: bool) {
 
 /// A connection that both its ends have ended, of which one has read almost nothing: its socket.
 fn ended_unread(row: &Row, port: u16, upload: bool) -> TcpStream {
-    let ended = row.figure("connections_ended_total").unwrap();
+    let ended = row.metric("connections_ended_total").unwrap();
     let small = |socket: SockRef<'_>| socket.set_recv_buffer_size(BUFFER).unwrap();
     let listener = row.listen(SERVER[0], port);
     // A listener's buffer is its connections'.
@@ -44,7 +44,7 @@ fn ended_unread(row: &Row, port: u16, upload: bool) -> TcpStream {
     // The other side's end must have come before this one's, so that the far host is left with nothing but TIME-WAIT.
     until(row, "the end has arrived", |_| is_half_closed(row, if upload { 2 } else { 1 }, port));
     reader.shutdown(Shutdown::Write).unwrap();
-    until(row, "ended", |row| row.figure("connections_ended_total") > Some(ended));
+    until(row, "ended", |row| row.metric("connections_ended_total") > Some(ended));
     reader
 }
 

@@ -1,6 +1,6 @@
 //! What a link, a clock and a disk do wrong, and a gateway bears.
 
-use super::row::{CLIENT, Daemon, Row, SERVER, every_byte_both_ways, until};
+use super::row::{CLIENT, Daemon, Row, SERVER, every_byte_in_both_directions, until};
 use bentpipe_host::gateway::rights::lend;
 use std::ffi::CString;
 use std::io::{self, Read, Write};
@@ -37,7 +37,7 @@ fn pattern(from: usize, length: usize) -> Vec<u8> {
 
 /// A transfer each way while `fault` happens: every byte arrives, in order, and a clean end after it.
 fn transfers_bear(row: &Row, port: u16, fault: impl FnOnce()) {
-    let lost = row.figure("connections_lost_total").unwrap();
+    let lost = row.metric("connections_lost_total").unwrap();
     let listener = row.listen(SERVER[0], port);
     std::thread::scope(|scope| {
         for upload in [true, false] {
@@ -54,7 +54,7 @@ fn transfers_bear(row: &Row, port: u16, fault: impl FnOnce()) {
         }
         fault();
     });
-    assert_eq!(row.figure("connections_lost_total"), Some(lost));
+    assert_eq!(row.metric("connections_lost_total"), Some(lost));
 }
 
 fn receive(to: &mut TcpStream) {
@@ -72,7 +72,7 @@ fn receive(to: &mut TcpStream) {
 
 /// The link goes and comes, by lost packets and by a lost carrier, which makes the kernel refuse to send.
 fn flapping(row: &Row, rounds: u64) {
-    let bypassed = row.figure("requests_bypassed_total").unwrap();
+    let bypassed = row.metric("requests_bypassed_total").unwrap();
     let listener = row.listen(SERVER[0], 99);
     let mut idle = row.connect(SERVER[0], 99).unwrap();
     let mut far = listener.accept().unwrap().0;
@@ -83,7 +83,7 @@ fn flapping(row: &Row, rounds: u64) {
             let mut number = 0;
             let begun = Instant::now();
             while !is_over.load(Ordering::Relaxed) && begun.elapsed() < FLAPPING_MAX {
-                every_byte_both_ways(row, SERVER[0], CLIENT[0]);
+                every_byte_in_both_directions(row, SERVER[0], CLIENT[0]);
                 number += 1;
             }
             number
@@ -105,7 +105,7 @@ fn flapping(row: &Row, rounds: u64) {
     idle.set_read_timeout(Some(PATIENCE)).unwrap();
     idle.read_exact(&mut seen).unwrap();
     assert_eq!(&seen, b"beforeafter");
-    assert_eq!(row.figure("requests_bypassed_total"), Some(bypassed));
+    assert_eq!(row.metric("requests_bypassed_total"), Some(bypassed));
 }
 
 /// The link is away for so long.
@@ -215,14 +215,14 @@ fn clocks(row: &Row) {
             jump(&mut hub, hub_years);
             jump(&mut terminal, terminal_years);
             std::thread::sleep(Duration::from_millis(300));
-            every_byte_both_ways(row, SERVER[0], CLIENT[0]);
+            every_byte_in_both_directions(row, SERVER[0], CLIENT[0]);
         }
     });
     // Keys have no dates.
     terminal.1.kill();
     let mut terminal = start(1, "terminal");
     terminal.1.wait_for("connected to the other gateway");
-    every_byte_both_ways(row, SERVER[0], CLIENT[0]);
+    every_byte_in_both_directions(row, SERVER[0], CLIENT[0]);
 }
 
 /// Room of the file system with the log.

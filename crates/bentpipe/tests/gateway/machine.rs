@@ -1,6 +1,6 @@
 //! What a gateway does with its machine, and what the machine does to it: rights, rules, logs, signals.
 
-use super::row::{CLIENT, CONNECT, Daemon, Row, SERVER, SOCKS, WAIT, bentpipe, every_byte_both_ways, until};
+use super::row::{CLIENT, CONNECT, Daemon, Row, SERVER, SOCKS, WAIT, bentpipe, every_byte_in_both_directions, until};
 use bentpipe_host::gateway::rights::lend;
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -54,7 +54,7 @@ fn full_disk(row: &Row) {
         lend(command.stderr(full));
     });
     row.until_connected();
-    every_byte_both_ways(row, SERVER[0], CLIENT[0]);
+    every_byte_in_both_directions(row, SERVER[0], CLIENT[0]);
     terminal.signal(libc::SIGTERM);
     assert!(terminal.ended().success());
 }
@@ -73,7 +73,7 @@ fn service(row: &Row) {
     // Whoever it has become may tell.
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     manager.set_read_timeout(Some(WAIT)).unwrap();
-    let told = || {
+    let reported = || {
         let mut state = [0; 64];
         let length = manager.recv(&mut state).unwrap();
         String::from_utf8(state[..length].to_vec()).unwrap().trim_end().to_owned()
@@ -82,7 +82,7 @@ fn service(row: &Row) {
         own_rights(command.args(["--log", "json"]).env("NOTIFY_SOCKET", &path));
     };
     let mut terminal = row.daemon_with(1, "terminal", change);
-    assert_eq!(told(), "READY=1");
+    assert_eq!(reported(), "READY=1");
     // Ready means that connections are captured.
     assert!(row.shell(1, "nft list tables").contains("table inet bentpipe_25200"));
     terminal.wait_for("connected to the other gateway");
@@ -96,10 +96,10 @@ fn service(row: &Row) {
     assert_eq!(terminal.status("NoNewPrivs"), "1");
     let early_demux = || row.shell(1, "cat /proc/sys/net/ipv4/tcp_early_demux");
     assert_eq!(early_demux(), "0\n");
-    every_byte_both_ways(row, SERVER[0], CLIENT[0]);
-    every_byte_both_ways(row, SERVER[1], CLIENT[1]);
+    every_byte_in_both_directions(row, SERVER[0], CLIENT[0]);
+    every_byte_in_both_directions(row, SERVER[1], CLIENT[1]);
     terminal.signal(libc::SIGTERM);
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(reported(), "STOPPING=1");
     terminal.wait_for("stopped; ");
     assert!(terminal.ended().success());
     for line in &terminal.seen {
@@ -168,10 +168,10 @@ fn nft_ends(row: &Row, terminal: &mut Daemon) {
         near.read_exact(&mut seen).unwrap();
     }
     terminal.wait_for("somebody ended nft, and the firewall's rules with it: installed again");
-    let relayed = row.figure("connections_relayed_total").unwrap();
-    every_byte_both_ways(row, SERVER[0], CLIENT[0]);
-    until(row, "relayed again", |row| row.figure("connections_relayed_total") == Some(relayed + 1.0));
-    assert!(row.figure("beside_packets_total").is_some());
+    let relayed = row.metric("connections_relayed_total").unwrap();
+    every_byte_in_both_directions(row, SERVER[0], CLIENT[0]);
+    until(row, "relayed again", |row| row.metric("connections_relayed_total") == Some(relayed + 1.0));
+    assert!(row.metric("bypass_packets_total").is_some());
 }
 
 /// A name with an address where nobody is and one where the server is.
@@ -185,7 +185,7 @@ fn names(row: &Row, hub: &mut Daemon) {
     });
     hub.wait_for("gateway, key");
     // An idle terminal asks once a minute whether the hub is there: it learns of the new start from its next request.
-    every_byte_both_ways(row, SERVER[0], CLIENT[0]);
+    every_byte_in_both_directions(row, SERVER[0], CLIENT[0]);
     let listener = row.listen(SERVER[0], 87);
     let server = std::thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
@@ -209,8 +209,9 @@ fn loopback_by_name(row: &Row) {
     listener.set_nonblocking(true).unwrap();
     for name in ["localhost", "127.0.0.1", "127.1", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"] {
         for way in [format!("--socks5-hostname {SOCKS}"), format!("--proxytunnel --proxy http://{CONNECT}")] {
-            let asked = format!("curl --globoff --silent --show-error --max-time 20 {way} http://{name}:8099/ 2>&1");
-            let said = row.shell(0, &asked);
+            let requested =
+                format!("curl --globoff --silent --show-error --max-time 20 {way} http://{name}:8099/ 2>&1");
+            let said = row.shell(0, &requested);
             // SOCKS5: not allowed by the ruleset (RFC 1928 §6).
             assert!(said.contains("(2)") || said.contains("403"), "{name}: {said}");
         }
@@ -272,11 +273,11 @@ fn segment_size(stream: &TcpStream) -> i32 {
     let mut size: libc::c_int = 0;
     let mut length = size_of_val(&size) as libc::socklen_t;
     // SAFETY: the kernel writes four bytes to a live integer.
-    let asked = unsafe {
+    let requested = unsafe {
         let option = (&raw mut size).cast();
         libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_MAXSEG, option, &raw mut length)
     };
-    assert_eq!(asked, 0);
+    assert_eq!(requested, 0);
     size
 }
 
@@ -306,14 +307,14 @@ fn closed(row: &Row) {
     row.until_connected();
     relays(row, &listeners);
     // Without nft for a moment: refused, or relayed, and never past the gateway.
-    let relayed = row.figure("connections_relayed_total").unwrap();
+    let relayed = row.metric("connections_relayed_total").unwrap();
     // SAFETY: takes plain numbers.
     assert_eq!(unsafe { libc::kill(terminal.nft(), libc::SIGKILL) }, 0);
     let opened = (0..100).filter(|_| row.connect(SERVER[0], 93).is_ok()).count();
     terminal.wait_for("installed again");
     let accepted = std::iter::from_fn(|| listeners[0].accept().ok()).count();
     assert_eq!(opened, accepted);
-    until(row, "all counted", |row| row.figure("connections_relayed_total") == Some(relayed + accepted as f64));
+    until(row, "all counted", |row| row.metric("connections_relayed_total") == Some(relayed + accepted as f64));
     // An orderly stop opens the way again.
     terminal.signal(libc::SIGTERM);
     assert!(terminal.ended().success());
@@ -324,10 +325,10 @@ fn closed(row: &Row) {
 
 fn relays(row: &Row, listeners: &[TcpListener; 2]) {
     for (address, listener) in SERVER.into_iter().zip(listeners) {
-        let before = row.figure("connections_relayed_total").unwrap();
+        let before = row.metric("connections_relayed_total").unwrap();
         row.connect(address, 93).unwrap();
         until(row, "accepted", |_| listener.accept().is_ok());
-        until(row, "counted", |row| row.figure("connections_relayed_total") == Some(before + 1.0));
+        until(row, "counted", |row| row.metric("connections_relayed_total") == Some(before + 1.0));
     }
 }
 

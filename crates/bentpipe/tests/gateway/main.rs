@@ -5,7 +5,7 @@
 //!
 //! A process gains the right to namespaces only while it has one thread, so this test has a main of its own.
 
-mod beside;
+mod bypass;
 mod circuit;
 mod deaths;
 mod faults;
@@ -21,7 +21,7 @@ mod row;
 mod scale;
 mod semantics;
 mod silence;
-mod strangers;
+mod unauthenticated_peers;
 
 use bentpipe_host::namespace::acquire_privilege;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -33,8 +33,8 @@ type Part = (&'static str, fn(bool));
 const PARTS: [Part; 13] = [
     ("faults", faults::run),
     ("relay", relay::run),
-    ("strangers", strangers::run),
-    ("beside", beside::run),
+    ("unauthenticated_peers", unauthenticated_peers::run),
+    ("bypass", bypass::run),
     ("reload", reload::run),
     ("ports", ports::run),
     ("machine", machine::run),

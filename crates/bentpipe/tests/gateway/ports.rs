@@ -14,7 +14,7 @@ const PORT: u16 = 95;
 
 /// Who ends a relayed connection first, and keeps it in TIME-WAIT (RFC 9293 §3.6.1) on this side of the link.
 #[derive(Clone, Copy, PartialEq)]
-enum Ends {
+enum ClosesFirst {
     /// The terminal's kernel keeps it.
     Server,
     /// The hub's kernel keeps it.
@@ -34,8 +34,8 @@ pub fn run(_: bool) {
     let mut failures = Vec::new();
     // With the terminal dead, connections pass by: the hub is alive and knows their ports.
     for (family, listener) in listeners.iter().enumerate() {
-        relayed(&row, family, listener, 4001, Ends::Server);
-        relayed(&row, family, listener, 4002, Ends::Client);
+        relayed(&row, family, listener, 4001, ClosesFirst::Server);
+        relayed(&row, family, listener, 4002, ClosesFirst::Client);
         assert!(keeps(&row, 1, 4001) && keeps(&row, 2, 4002), "nobody is in TIME-WAIT");
     }
     let mut open: Vec<_> = (0..2).map(|family| open(&row, family, &listeners[family], 4003)).collect();
@@ -74,7 +74,7 @@ pub fn run(_: bool) {
 
     // With the hub dead, the terminal sends requests past itself.
     for (family, listener) in listeners.iter().enumerate() {
-        relayed(&row, family, listener, 4004, Ends::Server);
+        relayed(&row, family, listener, 4004, ClosesFirst::Server);
         assert!(keeps(&row, 1, 4004), "nobody is in TIME-WAIT");
     }
     hub.kill();
@@ -98,21 +98,21 @@ fn keeps(row: &Row, site: usize, port: u16) -> bool {
 }
 
 /// A connection from start to end, which the pair relays.
-fn relayed(row: &Row, family: usize, listener: &TcpListener, port: u16, first: Ends) {
+fn relayed(row: &Row, family: usize, listener: &TcpListener, port: u16, first: ClosesFirst) {
     let (mut near, mut far) = open(row, family, listener, port);
     talk(&mut near, &mut far).unwrap();
-    let (gone, mut left) = if first == Ends::Server { (far, near) } else { (near, far) };
+    let (gone, mut left) = if first == ClosesFirst::Server { (far, near) } else { (near, far) };
     drop(gone);
     assert_eq!(left.read(&mut [0]).unwrap(), 0);
     drop(left);
-    let site = if first == Ends::Server { 1 } else { 2 };
+    let site = if first == ClosesFirst::Server { 1 } else { 2 };
     until(row, "TIME-WAIT", |row| keeps(row, site, port));
 }
 
 fn open(row: &Row, family: usize, listener: &TcpListener, port: u16) -> (TcpStream, TcpStream) {
-    let relayed = row.figure("connections_relayed_total").unwrap();
+    let relayed = row.metric("connections_relayed_total").unwrap();
     let (near, far) = again(row, family, listener, port).unwrap();
-    until(row, "relayed", |row| row.figure("connections_relayed_total") > Some(relayed));
+    until(row, "relayed", |row| row.metric("connections_relayed_total") > Some(relayed));
     assert_eq!(far.peer_addr().unwrap().port(), port, "the server sees the client's own port");
     (near, far)
 }
@@ -154,11 +154,11 @@ fn again(row: &Row, family: usize, listener: &TcpListener, port: u16) -> io::Res
 }
 
 fn talk(near: &mut TcpStream, far: &mut TcpStream) -> io::Result<()> {
-    say(near, far)?;
-    say(far, near)
+    send_hello(near, far)?;
+    send_hello(far, near)
 }
 
-fn say(from: &mut TcpStream, to: &mut TcpStream) -> io::Result<()> {
+fn send_hello(from: &mut TcpStream, to: &mut TcpStream) -> io::Result<()> {
     let mut seen = [0; 5];
     from.write_all(b"hello")?;
     to.set_read_timeout(Some(PATIENCE))?;

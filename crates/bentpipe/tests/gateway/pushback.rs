@@ -1,6 +1,6 @@
 //! Who stops reading stops who writes, through both gateways, and nobody else.
 
-use super::row::{CLIENT, Row, SERVER, every_byte_both_ways, until};
+use super::row::{CLIENT, Row, SERVER, every_byte_in_both_directions, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
@@ -42,10 +42,10 @@ fn stop_reading(row: &Row, address: &str, port: u16, client_writes: bool) {
     let writing = if client_writes { 0 } else { 3 };
     let window = row.shell(writing, &format!("ss -H -tin '( sport = :{port} or dport = :{port} )'"));
     assert!(window.contains(" snd_wnd:0 ") || !window.contains("snd_wnd"), "{window}");
-    let held = row.figure("memory_bytes").unwrap();
+    let held = row.metric("memory_bytes").unwrap();
     assert!(held < 64.0 * 1024.0 * 1024.0, "{held}");
     // Others go on.
-    every_byte_both_ways(row, SERVER[0], CLIENT[0]);
+    every_byte_in_both_directions(row, SERVER[0], CLIENT[0]);
     println!("who writes to {} stops after {sent} B", if client_writes { "the server" } else { "the client" });
     reader.set_read_timeout(Some(super::row::WAIT)).unwrap();
     let (mut at, mut block) = (0, vec![0; 1 << 16]);
@@ -65,7 +65,7 @@ fn stop_reading(row: &Row, address: &str, port: u16, client_writes: bool) {
     reader.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "the rest");
     drop((writer, reader));
-    until(row, "nothing held", |row| row.figure("memory_bytes") == Some(0.0));
+    until(row, "nothing held", |row| row.metric("memory_bytes") == Some(0.0));
 }
 
 fn write_until_stopped(writer: &mut TcpStream) -> u64 {

@@ -1,7 +1,7 @@
 //! Every byte, refusals, resets, requests by SOCKS and CONNECT, reload, metrics, deaths and an orderly stop.
 
-use super::peers::{Ends, a_reset_is_a_reset};
-use super::row::{CLIENT, CONNECT, Daemon, Row, SERVER, SOCKS, every_byte_both_ways, until};
+use super::peers::{ConnectionPair, a_reset_is_a_reset};
+use super::row::{CLIENT, CONNECT, Daemon, Row, SERVER, SOCKS, every_byte_in_both_directions, until};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use std::time::Duration;
 pub fn run(_: bool) {
     let (row, mut hub, mut terminal) = Row::with_pair();
     for (server, client) in SERVER.into_iter().zip(CLIENT) {
-        every_byte_both_ways(&row, server, client);
+        every_byte_in_both_directions(&row, server, client);
         refusals(&row, server);
         resets(&row, server);
     }
-    asked(&row);
+    requested(&row);
     many(&row);
     reload(&row, &mut terminal);
     metrics(&row);
@@ -23,21 +23,21 @@ pub fn run(_: bool) {
     let broken = half_a_file(&row, 90);
     hub.kill();
     // New connections pass by meanwhile, nothing hangs.
-    every_byte_both_ways(&row, SERVER[0], CLIENT[0]);
+    every_byte_in_both_directions(&row, SERVER[0], CLIENT[0]);
     terminal.wait_for("new connections bypass the gateway");
     let mut hub = row.daemon(2, "hub");
     must_break(broken);
     terminal.wait_for("new connections are relayed again");
-    every_byte_both_ways(&row, SERVER[0], CLIENT[0]);
+    every_byte_in_both_directions(&row, SERVER[0], CLIENT[0]);
     let broken = half_a_file(&row, 91);
     terminal.kill();
     must_break(broken);
     // With the terminal's gateway gone, its rules are gone too: connections pass by.
     until(&row, "no rules", |row| !row.shell(1, "nft list ruleset").contains("bentpipe"));
-    every_byte_both_ways(&row, SERVER[0], CLIENT[0]);
+    every_byte_in_both_directions(&row, SERVER[0], CLIENT[0]);
     let mut terminal = row.daemon(1, "terminal");
     terminal.wait_for("connected to the other gateway");
-    every_byte_both_ways(&row, SERVER[1], CLIENT[1]);
+    every_byte_in_both_directions(&row, SERVER[1], CLIENT[1]);
 
     // Shut down in order: what is open may end.
     let (mut near, mut far) = row.ends(SERVER[0], 92);
@@ -67,7 +67,7 @@ fn resets(row: &Row, address: &str) {
     }
 }
 
-fn asked(row: &Row) {
+fn requested(row: &Row) {
     let listener = row.listen(SERVER[0], 83);
     let server = std::thread::spawn(move || {
         for _ in 0..2 {
@@ -142,7 +142,7 @@ fn metrics(row: &Row) {
 }
 
 /// A download in progress.
-fn half_a_file(row: &Row, port: u16) -> Ends {
+fn half_a_file(row: &Row, port: u16) -> ConnectionPair {
     let (mut near, mut far) = row.ends(SERVER[0], port);
     far.write_all(&[7; 10_000]).unwrap();
     let mut seen = [0; 10_000];
@@ -150,7 +150,7 @@ fn half_a_file(row: &Row, port: u16) -> Ends {
     (near, far)
 }
 
-fn must_break((mut near, _far): Ends) {
+fn must_break((mut near, _far): ConnectionPair) {
     let error = near.read(&mut [0]).expect_err("a clean end of half a file");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }

@@ -36,7 +36,7 @@ fn changed(names: &[&str], rounds: usize, full: bool) {
     let [mut hub, mut terminal] = row.start_pair();
     let (received, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let (near, far) = row.ends(SERVER[0], 130);
-    let lost = row.figure("connections_lost_total");
+    let lost = row.metric("connections_lost_total");
     std::thread::scope(|scope| {
         scope.spawn(|| send(far, &is_over));
         scope.spawn(|| receive(near, &received));
@@ -65,12 +65,12 @@ fn changed(names: &[&str], rounds: usize, full: bool) {
             println!("{names:?} reloaded with {}: settled after {:.1?}", to.0, settles(to.1));
         }
         // The same connection, of the client's and of the pair's.
-        assert_eq!(row.figure("connections_open"), Some(1.0));
-        assert_eq!(row.figure("connections_lost_total"), lost);
+        assert_eq!(row.metric("connections_open"), Some(1.0));
+        assert_eq!(row.metric("connections_lost_total"), lost);
         assert_eq!((hub.count_lines("held down"), terminal.count_lines("held down")), (0, 0));
         drop(ends);
     });
-    until(&row, "ended", |row| row.figure("connections_open") == Some(0.0));
+    until(&row, "ended", |row| row.metric("connections_open") == Some(0.0));
 }
 
 /// Writes another rate into a gateway's file.

@@ -1,7 +1,7 @@
 //! Client, terminal, hub and server in a row, and the daemons in the middle.
 
 use super::link::EmulatedLink;
-use super::peers::{self, Ends, PATH, add_veth, ip};
+use super::peers::{self, ConnectionPair, PATH, add_veth, ip};
 use bentpipe_host::gateway::rights::lend;
 use bentpipe_host::namespace::{Namespace, write_sysctl};
 use std::io::{self, BufRead, BufReader};
@@ -116,8 +116,8 @@ impl Row {
 
     /// Keys of a pair and its files, `hub.toml` and `terminal.toml`.
     pub fn make_keys(&self) {
-        let asked = format!("metrics = \"127.0.0.1:9464\"\nsocks = \"{SOCKS}\"\nconnect = \"{CONNECT}\"\n");
-        self.make_pair("", 4433, "50 Mbit/s", ["", &asked], "");
+        let requested = format!("metrics = \"127.0.0.1:9464\"\nsocks = \"{SOCKS}\"\nconnect = \"{CONNECT}\"\n");
+        self.make_pair("", 4433, "50 Mbit/s", ["", &requested], "");
     }
 
     /// Keys of a pair and its files, `hubNAME.toml` and `terminalNAME.toml`: the hub's UDP port, the link's rate, further
@@ -210,7 +210,7 @@ impl Row {
     }
 
     /// A connection of the client's, and its end at the server.
-    pub fn ends(&self, address: &str, port: u16) -> Ends {
+    pub fn ends(&self, address: &str, port: u16) -> ConnectionPair {
         let listener = self.listen(address, port);
         let near = self.connect(address, port).unwrap();
         (near, listener.accept().unwrap().0)
@@ -218,16 +218,16 @@ impl Row {
 
     /// Waits until the terminal's metrics say that it is connected.
     pub fn until_connected(&self) {
-        until(self, "connected", |row| row.figure("connected") == Some(1.0));
+        until(self, "connected", |row| row.metric("connected") == Some(1.0));
     }
 
     /// A figure of the terminal's metrics; `None`: nobody serves them.
-    pub fn figure(&self, name: &str) -> Option<f64> {
-        self.figure_at(1, name)
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        self.metric_at(1, name)
     }
 
     /// A figure of the gateway at this site.
-    pub fn figure_at(&self, site: usize, name: &str) -> Option<f64> {
+    pub fn metric_at(&self, site: usize, name: &str) -> Option<f64> {
         let text = self.shell(site, "curl --silent --max-time 5 http://127.0.0.1:9464/metrics");
         let value = text.lines().find_map(|line| line.strip_prefix(&format!("bentpipe_gateway_{name} ")))?;
         value.trim().parse().ok()
@@ -347,8 +347,8 @@ pub fn until_within(row: &Row, what: &str, time: Duration, is_so: impl Fn(&Row) 
 }
 
 /// Every byte of both, and the client's own address at the server.
-pub fn every_byte_both_ways(row: &Row, address: &str, client: &str) {
+pub fn every_byte_in_both_directions(row: &Row, address: &str, client: &str) {
     let (near, far) = row.ends(address, 80);
     assert_eq!(far.peer_addr().unwrap().ip().to_string(), client);
-    peers::every_byte_both_ways((near, far), 300_000, true);
+    peers::every_byte_in_both_directions((near, far), 300_000, true);
 }

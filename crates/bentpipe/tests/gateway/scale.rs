@@ -100,7 +100,7 @@ fn payload(number: u64, length: usize) -> Vec<u8> {
 }
 
 /// What a client sends, and what it is answered; both may be empty.
-fn asked(index: u64) -> Vec<u8> {
+fn requested(index: u64) -> Vec<u8> {
     payload(2 * index, (index * 7919 % 30_000) as usize)
 }
 
@@ -129,7 +129,7 @@ fn echoes(listener: TcpListener) {
                 }
                 let index = u64::from_le_bytes(bytes[..8].try_into().unwrap());
                 // Whatever else came gets no answer, which the client notices.
-                if bytes[8..] == asked(index) {
+                if bytes[8..] == requested(index) {
                     let _ = stream.write_all(&answered(index));
                 }
             });
@@ -158,7 +158,7 @@ fn connected(row: &Row, port: u16) -> TcpStream {
 fn exchange(stream: &mut TcpStream, index: u64) {
     stream.set_read_timeout(Some(6 * WAIT)).unwrap();
     stream.write_all(&index.to_le_bytes()).unwrap();
-    stream.write_all(&asked(index)).unwrap();
+    stream.write_all(&requested(index)).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap_or_else(|error| panic!("connection {index}: {error}"));
@@ -202,7 +202,7 @@ fn idle(row: &Row, hub: &Daemon, terminal: &Daemon, number: usize) {
         after[0], before[0], after[1], before[1]
     );
     assert!(after.into_iter().all(|kb| kb < MEMORY_KB_MAX), "{after:?} kB");
-    until(row, "all open", |row| row.figure("connections_open") >= Some(number as f64));
+    until(row, "all open", |row| row.metric("connections_open") >= Some(number as f64));
     streams.iter_mut().step_by(number / 20).enumerate().for_each(|(n, stream)| exchange(stream, n as u64));
 }
 

@@ -1,6 +1,8 @@
 //! What the kernel at one end of a relayed connection sees of the other end.
 
-use super::peers::{Ends, WAIT, an_urgent_byte_arrives, class_of_syn, every_byte_both_ways, socket_address};
+use super::peers::{
+    ConnectionPair, WAIT, an_urgent_byte_arrives, class_of_syn, every_byte_in_both_directions, socket_address,
+};
 use super::row::{CLIENT, Row, SERVER};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
@@ -21,7 +23,7 @@ pub fn run(_: bool) {
     let (row, hub, terminal) = Row::with_pair();
     for (address, client) in SERVER.into_iter().zip(CLIENT) {
         // The server ends its direction first; the client goes on.
-        every_byte_both_ways(row.ends(address, 105), 300_000, false);
+        every_byte_in_both_directions(row.ends(address, 105), 300_000, false);
         // The server reads before the end what the client had sent when it ended.
         last_words(row.ends(address, 106));
         last_words(swapped(row.ends(address, 106)));
@@ -45,12 +47,12 @@ pub fn run(_: bool) {
     drop((hub, terminal));
 }
 
-fn swapped((near, far): Ends) -> Ends {
+fn swapped((near, far): ConnectionPair) -> ConnectionPair {
     (far, near)
 }
 
 /// Whoever writes and goes at once has said everything.
-fn last_words((mut from, mut to): Ends) {
+fn last_words((mut from, mut to): ConnectionPair) {
     let said = vec![7; 200_000];
     let copy = said.clone();
     let writer = std::thread::spawn(move || {
@@ -155,7 +157,7 @@ fn answered_early(row: &Row) {
         far.set_read_timeout(Some(WAIT)).unwrap();
         far.read_exact(&mut seen).unwrap();
         assert_eq!(&seen, b"before the server is there");
-        every_byte_both_ways((client, far), 10_000, true);
+        every_byte_in_both_directions((client, far), 10_000, true);
     }
     for address in SERVER {
         // Nobody listens there. The reset may come before the call returns.

@@ -1,6 +1,6 @@
 //! A gateway dies and is not started again: the other notices, and whoever waits is told.
 
-use super::peers::Ends;
+use super::peers::ConnectionPair;
 use super::row::{Daemon, Row, SERVER, WAIT, until};
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub fn run(full: bool) {
 }
 
 /// Two connections, one by each family, that have carried something.
-fn two_used(row: &Row, port: u16) -> [Ends; 2] {
+fn two_used(row: &Row, port: u16) -> [ConnectionPair; 2] {
     SERVER.map(|address| {
         let (mut near, mut far) = row.ends(address, port);
         far.set_read_timeout(Some(ASKS_AFTER + HOLD + SLACK)).unwrap();
@@ -43,7 +43,7 @@ fn two_used(row: &Row, port: u16) -> [Ends; 2] {
 
 /// Kills the terminal. `talking`: a server goes on to send, so the hub need not ask.
 fn terminal_dies(row: &Row, hub: &mut Daemon, terminal: &mut Daemon, talking: bool) {
-    let lost = row.figure_at(2, "connections_lost_total").unwrap();
+    let lost = row.metric_at(2, "connections_lost_total").unwrap();
     let connections = two_used(row, 120);
     if !talking {
         // Late acknowledgements come first: nobody owes anybody an answer.
@@ -60,7 +60,7 @@ fn terminal_dies(row: &Row, hub: &mut Daemon, terminal: &mut Daemon, talking: bo
     until(row, "no own rules", |row| !row.shell(1, "nft list tables").contains("bentpipe_25200\n"));
     let took = refused(row, 121);
     assert!(took < AT_ONCE, "{took:?}");
-    assert_eq!(row.figure_at(2, "connected"), Some(1.0), "the hub knows nothing yet");
+    assert_eq!(row.metric_at(2, "connected"), Some(1.0), "the hub knows nothing yet");
     if talking {
         far.write_all(b"are you there?").unwrap();
     }
@@ -76,11 +76,11 @@ fn terminal_dies(row: &Row, hub: &mut Daemon, terminal: &mut Daemon, talking: bo
     hub.wait_for("silent for longer than the hold time; 2 connections were reset");
     assert_eq!(hub.count_lines("the other gateway is silent"), 1);
     until(row, "metrics", |row| {
-        let figure = |name| row.figure_at(2, name);
-        figure("connected") == Some(0.0)
-            && figure("connections_open") == Some(0.0)
-            && figure("memory_bytes") == Some(0.0)
-            && figure("connections_lost_total") == Some(lost + 2.0)
+        let metric = |name| row.metric_at(2, name);
+        metric("connected") == Some(0.0)
+            && metric("connections_open") == Some(0.0)
+            && metric("memory_bytes") == Some(0.0)
+            && metric("connections_lost_total") == Some(lost + 2.0)
     });
     // The same terminal, started anew, is let in at once.
     let begun = Instant::now();
@@ -124,11 +124,11 @@ fn hub_dies(row: &Row, hub: &mut Daemon, terminal: &mut Daemon) {
     println!("the hub dies: the clients' connections are reset after {noticed:.1?}");
     assert!(noticed + Duration::from_secs(3) > HOLD && noticed < HOLD + SLACK, "{noticed:?}");
     terminal.wait_for("silent for longer than the hold time; 2 connections were reset");
-    until(row, "not connected", |row| row.figure("connected") == Some(0.0));
+    until(row, "not connected", |row| row.metric("connected") == Some(0.0));
     refused(row, 124);
     assert_eq!(terminal.count_lines("new connections are refused"), 1);
     // Somebody who asks wakes a terminal that has given up for a while.
     *hub = row.daemon(2, "hub");
-    until(row, "connected again", |row| row.connect(SERVER[0], 125).is_err() && row.figure("connected") == Some(1.0));
+    until(row, "connected again", |row| row.connect(SERVER[0], 125).is_err() && row.metric("connected") == Some(1.0));
     drop(two_used(row, 126));
 }

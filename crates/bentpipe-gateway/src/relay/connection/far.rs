@@ -2,7 +2,7 @@
 
 use super::{Connection, Next, Reach, Stage};
 use crate::front_end::End;
-use crate::notice::{Outcome, Server};
+use crate::log_event::{Outcome, Server};
 use crate::relay::Site;
 use crate::relay::class::Meter;
 use crate::relay::frame::{Opening, Reply, code};
@@ -39,7 +39,7 @@ impl Connection {
             return Next::Again;
         }
         if site.shared.is_full() {
-            site.shared.figures.over_limit += 1;
+            site.shared.metrics.over_limit += 1;
             self.refuse_peer(site, Outcome::Busy);
             return Next::Again;
         }
@@ -63,7 +63,7 @@ impl Connection {
             Ok(Handshake::Opening) => Next::Wait,
             Ok(Handshake::Open) => {
                 self.deadline = None;
-                site.shared.figures.relayed += 1;
+                site.shared.metrics.relayed += 1;
                 let may_pack = site.shared.contexts.promise();
                 if may_pack {
                     self.inbound.promise();

@@ -1,7 +1,7 @@
 //! One relayed connection, from the request to its end: [`near`] is how it begins where the client is, [`far`] where the
-//! server is, [`beside`] past the pair; the rest is the same on both sides.
+//! server is, [`bypass`] past the pair; the rest is the same on both sides.
 
-mod beside;
+mod bypass;
 mod far;
 mod near;
 
@@ -10,10 +10,10 @@ use super::class::Meter;
 use super::direct::Direct;
 use super::filtered::{FilterState, FilteredSockets};
 use super::frame::{Credit, Malformed, code};
-use super::inbound::{Fault, Halt, Inbound, OVERRUN};
+use super::inbound::{Blocked, Fault, Inbound, OVERRUN};
 use super::outbound::{Broken, Outbound};
 use crate::front_end::{End, Negotiation, RelayedConnection};
-use crate::notice::{Notice, Outcome, Server};
+use crate::log_event::{LogEvent, Outcome, Server};
 use crate::satellite::StreamId;
 use crate::settings::Fail;
 use bentpipe_net::interception::{Refusal, Request, RequestId};
@@ -24,9 +24,9 @@ use std::net::SocketAddr;
 /// Time that a finished client has to take the end of its data, and the reset after it.
 const LINGER: Duration = Duration::from_secs(60);
 /// Interval of polling whether the client has acknowledged everything.
-const LINGER_LOOK: Duration = Duration::from_millis(200);
-/// The same of a connection that has ended in order: at first `LINGER_LOOK`, then ever more seldom.
-const CLOSING_LOOK_MAX: Duration = Duration::from_secs(10);
+const LINGER_POLL: Duration = Duration::from_millis(200);
+/// The same of a connection that has ended in order: at first `LINGER_POLL`, then ever more seldom.
+const CLOSING_POLL_MAX: Duration = Duration::from_secs(10);
 
 /// Who wants the connection.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ enum Stage {
     /// Past the pair: the server's handshake is under way.
     Dialing(Direct),
     /// Past the pair: data flow.
-    Beside(Direct),
+    Bypass(Direct),
     /// A proxy's client is told why it is not connected.
     Telling,
     /// The client has been sent everything and must not send more; where the server reset it, it is reset too once it has
@@ -115,7 +115,7 @@ pub(crate) struct Connection {
     stopped: bool,
     deadline: Option<Instant>,
     lingers_until: Instant,
-    held: u64,
+    buffered: u64,
 }
 
 impl Connection {
@@ -127,8 +127,8 @@ impl Connection {
         connection.server = Some(Server::Address(request.server));
         connection.traffic_class = request.traffic_class;
         connection.deadline = Some(site.now + site.shared.config.settings.answer);
-        site.shared.figures.requests += 1;
-        site.shared.figures.requests_pending += 1;
+        site.shared.metrics.requests += 1;
+        site.shared.metrics.requests_pending += 1;
         connection
     }
 
@@ -168,7 +168,7 @@ impl Connection {
             stopped: false,
             deadline: None,
             lingers_until: Instant::FAR,
-            held: 0,
+            buffered: 0,
         }
     }
 
@@ -265,11 +265,11 @@ impl Connection {
                 Stage::Connecting => self.connect(site),
                 Stage::Accepting => self.accept(site),
                 Stage::Relaying => self.relay(site),
-                Stage::Closing(look) => self.close(site, look),
+                Stage::Closing(peek) => self.close(site, peek),
                 Stage::Flushing => self.flush(site),
                 Stage::Dialing(_) => self.await_server(site),
-                Stage::Beside(_) => self.pass(site),
-                Stage::Telling => self.tell(site),
+                Stage::Bypass(_) => self.pass(site),
+                Stage::Telling => self.report(site),
                 Stage::Lingering => self.linger(site),
                 Stage::Gone => Next::Gone,
             };
@@ -290,7 +290,7 @@ impl Connection {
         self.deadline = None;
         match self.stage {
             Stage::Asking => {
-                site.shared.figures.bad_requests += 1;
+                site.shared.metrics.bad_requests += 1;
                 self.abort(site);
             }
             Stage::Waiting | Stage::Requested => self.not_opened(site, Outcome::TimedOut),
@@ -312,7 +312,7 @@ impl Connection {
             Stage::Lingering | Stage::Telling => {}
             _ => {
                 if matches!(self.stage, Stage::Relaying | Stage::Accepting) {
-                    site.shared.figures.reset += 1;
+                    site.shared.metrics.reset += 1;
                 }
                 self.break_off(site, code::RESET);
             }
@@ -346,9 +346,9 @@ impl Connection {
         match self.stage {
             Stage::Requested => self.fail(site),
             Stage::Asking | Stage::Waiting | Stage::Telling | Stage::Lingering | Stage::Gone => {}
-            Stage::Dialing(_) | Stage::Beside(_) | Stage::Closing(_) => {}
+            Stage::Dialing(_) | Stage::Bypass(_) | Stage::Closing(_) => {}
             Stage::Accepting | Stage::Relaying | Stage::Hearing | Stage::Connecting | Stage::Flushing => {
-                site.shared.figures.lost += u64::from(matches!(self.stage, Stage::Accepting | Stage::Relaying));
+                site.shared.metrics.lost += u64::from(matches!(self.stage, Stage::Accepting | Stage::Relaying));
                 self.abort(site);
             }
         }
@@ -364,11 +364,11 @@ impl Connection {
             Origin::Intercepted(request) => {
                 let how = match site.shared.config.settings.fail {
                     Fail::Open => {
-                        site.shared.figures.bypassed += 1;
+                        site.shared.metrics.bypassed += 1;
                         Refusal::Bypassed
                     }
                     Fail::Closed => {
-                        site.shared.figures.turned_away += 1;
+                        site.shared.metrics.turned_away += 1;
                         Refusal::Refused
                     }
                 };
@@ -396,17 +396,17 @@ impl Connection {
     }
 
     fn turn_away(&mut self, site: &mut Site<'_>) {
-        site.shared.figures.turned_away += 1;
-        self.tell_outcome(site, Outcome::Busy);
+        site.shared.metrics.turned_away += 1;
+        self.report_outcome(site, Outcome::Busy);
     }
 
     fn set_stage(&mut self, site: &mut Site<'_>, stage: Stage) -> Next {
         let (pending, open) = (self.is_pending(), matches!(self.stage, Stage::Relaying));
         self.stage = stage;
-        let figures = &mut site.shared.figures;
-        figures.requests_pending = figures.requests_pending + u64::from(self.is_pending()) - u64::from(pending);
+        let metrics = &mut site.shared.metrics;
+        metrics.requests_pending = metrics.requests_pending + u64::from(self.is_pending()) - u64::from(pending);
         let now_open = matches!(self.stage, Stage::Relaying);
-        figures.connections_open = figures.connections_open + u64::from(now_open) - u64::from(open);
+        metrics.connections_open = metrics.connections_open + u64::from(now_open) - u64::from(open);
         Next::Again
     }
 
@@ -429,15 +429,16 @@ impl Connection {
 
     fn count_memory(&mut self, site: &mut Site<'_>) {
         let negotiation = self.negotiation.as_ref().map_or(0, |negotiation| negotiation.memory());
-        let filter = self.filter.as_ref().map_or(0, |filter| filter.held());
+        let filter = self.filter.as_ref().map_or(0, |filter| filter.buffered());
         let direct = match &self.stage {
-            Stage::Dialing(direct) | Stage::Beside(direct) => direct.held(),
+            Stage::Dialing(direct) | Stage::Bypass(direct) => direct.buffered(),
             _ => 0,
         };
-        let held =
-            (self.out.held() + self.inbound.held() + self.first.capacity() + negotiation + filter + direct) as u64;
-        site.shared.figures.memory_held = site.shared.figures.memory_held + held - self.held;
-        self.held = held;
+        let buffered =
+            (self.out.buffered() + self.inbound.buffered() + self.first.capacity() + negotiation + filter + direct)
+                as u64;
+        site.shared.metrics.memory_buffered = site.shared.metrics.memory_buffered + buffered - self.buffered;
+        self.buffered = buffered;
     }
 
     /// Resets the sockets, if there are any, and leaves.
@@ -462,8 +463,8 @@ impl Connection {
     }
 
     fn malformed(&mut self, site: &mut Site<'_>, what: Malformed) -> Next {
-        site.shared.figures.malformed += 1;
-        site.shared.notices.say(Notice::Malformed { what: what.0 });
+        site.shared.metrics.malformed += 1;
+        site.shared.log.emit(LogEvent::Malformed { what: what.0 });
         if self.is_pending() {
             self.give_up_stream(site, code::MALFORMED);
             self.not_opened(site, Outcome::Unreachable);
@@ -481,7 +482,7 @@ impl Connection {
             match self.out.work(site, socket, stream) {
                 Ok(()) => self.deadline = self.out.gathers_until(),
                 Err(Broken::Socket(_)) => {
-                    site.shared.figures.reset += 1;
+                    site.shared.metrics.reset += 1;
                     self.break_off(site, code::RESET);
                     return Next::Gone;
                 }
@@ -493,17 +494,17 @@ impl Connection {
             self.inbound.renew_credit(site, stream);
         }
         match halt {
-            Ok(Halt::Starved | Halt::Full) => Next::Wait,
-            Ok(Halt::Replied(reply)) => self.replied(site, reply),
-            Ok(Halt::Over) if self.stopped => self.start_lingering(site),
-            Ok(Halt::Over) if self.out.is_finished() => {
-                site.shared.figures.ended += 1;
+            Ok(Blocked::Starved | Blocked::Full) => Next::Wait,
+            Ok(Blocked::Replied(reply)) => self.replied(site, reply),
+            Ok(Blocked::Over) if self.stopped => self.start_lingering(site),
+            Ok(Blocked::Over) if self.out.is_finished() => {
+                site.shared.metrics.ended += 1;
                 self.forget_stream(site);
-                self.set_stage(site, Stage::Closing(LINGER_LOOK))
+                self.set_stage(site, Stage::Closing(LINGER_POLL))
             }
-            Ok(Halt::Over) => Next::Wait,
+            Ok(Blocked::Over) => Next::Wait,
             Err(Fault::Broken(Broken::Socket(_))) => {
-                site.shared.figures.reset += 1;
+                site.shared.metrics.reset += 1;
                 self.inbound.stop(site, stream, code::RESET);
                 site.sockets.abort(socket);
                 self.socket = None;
@@ -515,7 +516,7 @@ impl Connection {
             }
             Err(Fault::Malformed(what)) => self.malformed(site, what),
             Err(Fault::Broken(Broken::Stream(_)) | Fault::Short) => {
-                site.shared.figures.reset += 1;
+                site.shared.metrics.reset += 1;
                 self.break_off(site, code::RESET);
                 Next::Gone
             }
@@ -558,7 +559,7 @@ impl Connection {
     }
 
     /// Lets go of the socket once its peer has everything.
-    fn close(&mut self, site: &mut Site<'_>, look: Duration) -> Next {
+    fn close(&mut self, site: &mut Site<'_>, peek: Duration) -> Next {
         let Some(socket) = self.socket else { return Next::Gone };
         let unacknowledged = site.sockets.unacknowledged(socket);
         if unacknowledged == 0 || site.sockets.connection(socket).is_err() {
@@ -567,8 +568,8 @@ impl Connection {
         }
         // The end of the kernel's connection is a change of the socket; looking is for sites that do not tell of it.
         if self.deadline.is_none() {
-            self.deadline = Some(site.now + look);
-            self.stage = Stage::Closing(Duration { ns: look.ns * 2 }.min(CLOSING_LOOK_MAX));
+            self.deadline = Some(site.now + peek);
+            self.stage = Stage::Closing(Duration { ns: peek.ns * 2 }.min(CLOSING_POLL_MAX));
         }
         Next::Wait
     }
@@ -613,7 +614,7 @@ impl Connection {
             site.sockets.abort(socket);
             return Next::Gone;
         }
-        self.deadline = Some((site.now + LINGER_LOOK).min(self.lingers_until));
+        self.deadline = Some((site.now + LINGER_POLL).min(self.lingers_until));
         Next::Wait
     }
 }

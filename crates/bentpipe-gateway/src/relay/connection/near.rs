@@ -2,11 +2,11 @@
 
 use super::{Connection, LINGER, Next, Origin, Reach, Stage};
 use crate::front_end::{End, Progress};
-use crate::notice::{Notice, Outcome, Server};
+use crate::log_event::{LogEvent, Outcome, Server};
 use crate::relay::Site;
 use crate::relay::class::Meter;
 use crate::relay::frame::{Opening, Reply, code};
-use crate::relay::inbound::{Fault, Halt};
+use crate::relay::inbound::{Blocked, Fault};
 use crate::relay::outbound::Outbound;
 use crate::satellite::Class;
 use crate::settings::{Compression, Open};
@@ -39,18 +39,18 @@ impl Connection {
             match progress {
                 Progress::More => {}
                 Progress::Bad => {
-                    site.shared.figures.bad_requests += 1;
+                    site.shared.metrics.bad_requests += 1;
                     return self.set_stage(site, Stage::Telling);
                 }
                 Progress::Connect { server, rest } => {
                     let port = server.port();
                     self.out = Outbound::new(Meter::new(&site.shared.policy, port, 0));
                     self.server = Some(server);
-                    site.shared.figures.requests += 1;
-                    site.shared.figures.bytes_taken += rest.len() as u64;
+                    site.shared.metrics.requests += 1;
+                    site.shared.metrics.bytes_taken += rest.len() as u64;
                     self.first = rest;
                     self.deadline = Some(site.now + site.shared.config.settings.answer);
-                    if site.shared.figures.requests_pending >= site.shared.config.settings.pending as u64 {
+                    if site.shared.metrics.requests_pending >= site.shared.config.settings.pending as u64 {
                         self.count_outcome(site, Outcome::Busy);
                         return Next::Again;
                     }
@@ -82,7 +82,7 @@ impl Connection {
             }
         }
         let (Some(server), Some(stream)) = (self.server.clone(), site.satellite.open(Class::Control)) else {
-            site.shared.figures.over_limit += 1;
+            site.shared.metrics.over_limit += 1;
             self.not_opened(site, Outcome::Busy);
             return Next::Again;
         };
@@ -134,7 +134,7 @@ impl Connection {
         // The far side stops reading when it refuses: its reply says why, so only the reply is looked at.
         let _ = self.out.flush(site, stream);
         match self.inbound.work(site, None, stream) {
-            Ok(Halt::Replied(reply)) => self.replied(site, reply),
+            Ok(Blocked::Replied(reply)) => self.replied(site, reply),
             Ok(_) => Next::Wait,
             Err(Fault::Malformed(what)) => self.malformed(site, what),
             Err(_) => {
@@ -150,7 +150,7 @@ impl Connection {
     }
 
     pub(super) fn abandoned(&mut self, site: &mut Site<'_>) -> Next {
-        site.shared.figures.abandoned += 1;
+        site.shared.metrics.abandoned += 1;
         self.break_off(site, code::GIVEN_UP);
         Next::Gone
     }
@@ -160,7 +160,7 @@ impl Connection {
             self.not_opened(site, reply.outcome);
             return Next::Again;
         }
-        site.shared.figures.relayed += 1;
+        site.shared.metrics.relayed += 1;
         self.deadline = None;
         self.out.grant(reply.credit);
         if reply.may_pack && site.shared.config.settings.compression == Compression::Auto {
@@ -219,7 +219,7 @@ impl Connection {
                 site.sockets.refuse(request, how);
                 self.leave(site);
             }
-            (Origin::Explicit, true) => self.tell_outcome(site, outcome),
+            (Origin::Explicit, true) => self.report_outcome(site, outcome),
             // Answered early: all that is left is a reset.
             _ => self.abort(site),
         }
@@ -227,23 +227,23 @@ impl Connection {
 
     /// A request that does not become a connection, for figures and log.
     fn count(&self, site: &mut Site<'_>, outcome: Outcome) {
-        let figures = &mut site.shared.figures;
+        let metrics = &mut site.shared.metrics;
         match outcome {
-            Outcome::Refused => figures.refused += 1,
-            Outcome::Unreachable => figures.unreachable += 1,
-            Outcome::TimedOut => figures.timed_out += 1,
-            Outcome::Denied => figures.denied += 1,
-            Outcome::Busy | Outcome::Open => figures.over_limit += 1,
+            Outcome::Refused => metrics.refused += 1,
+            Outcome::Unreachable => metrics.unreachable += 1,
+            Outcome::TimedOut => metrics.timed_out += 1,
+            Outcome::Denied => metrics.denied += 1,
+            Outcome::Busy | Outcome::Open => metrics.over_limit += 1,
         }
         if let Some(server) = self.server.clone() {
-            site.shared.notices.say(Notice::NotOpened { client: self.client, server, outcome });
+            site.shared.log.emit(LogEvent::NotOpened { client: self.client, server, outcome });
         }
     }
 
     /// Counts it and tells a proxy's client.
     pub(super) fn count_outcome(&mut self, site: &mut Site<'_>, outcome: Outcome) {
         self.count(site, outcome);
-        self.tell_outcome(site, outcome);
+        self.report_outcome(site, outcome);
     }
 
     /// The reply of an explicit proxy to its client.
@@ -255,14 +255,14 @@ impl Connection {
         self.inbound.put(&reply);
     }
 
-    pub(super) fn tell_outcome(&mut self, site: &mut Site<'_>, outcome: Outcome) {
+    pub(super) fn report_outcome(&mut self, site: &mut Site<'_>, outcome: Outcome) {
         self.put_reply(outcome);
         self.set_stage(site, Stage::Telling);
         self.deadline = Some(site.now + LINGER);
         self.work(site, Reach::No);
     }
 
-    pub(super) fn tell(&mut self, site: &mut Site<'_>) -> Next {
+    pub(super) fn report(&mut self, site: &mut Site<'_>) -> Next {
         let Some(socket) = self.socket else { return Next::Gone };
         match self.inbound.flush_own(site, socket) {
             Ok(true) => {

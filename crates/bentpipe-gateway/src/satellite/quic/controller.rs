@@ -30,13 +30,13 @@ pub(super) enum Fate {
 
 /// Shared between a connection's controller and its owner.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct InFlight {
     closed: AtomicBool,
     in_flight: AtomicU64,
     fates: Mutex<Vec<Fate>>,
 }
 
-impl Gate {
+impl InFlight {
     /// Lets packets that ask for an acknowledgement pass, or not.
     pub(super) fn set_closed(&self, closed: bool) {
         self.closed.store(closed, Ordering::Relaxed);
@@ -72,15 +72,15 @@ impl Gate {
 }
 
 /// Makes controllers that share one gate.
-pub(super) struct GateFactory(pub(super) Arc<Gate>);
+pub(super) struct InertFactory(pub(super) Arc<InFlight>);
 
-impl ControllerFactory for GateFactory {
+impl ControllerFactory for InertFactory {
     fn build(self: Arc<Self>, _: StdInstant, _: u16) -> Box<dyn Controller> {
         Box::new(Inert(Arc::clone(&self.0)))
     }
 }
 
-struct Inert(Arc<Gate>);
+struct Inert(Arc<InFlight>);
 
 impl Controller for Inert {
     fn on_sent(&mut self, _: StdInstant, bytes: u64, _: u64) {

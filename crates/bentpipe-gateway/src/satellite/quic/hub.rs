@@ -1,7 +1,7 @@
 //! The hub's part: it waits for the terminal, and lets nobody else in or make it remember much.
 
 use super::clock::Clock;
-use super::controller::Gate;
+use super::controller::InFlight;
 use super::crypto::Suite;
 use super::peer::{Peer, loss};
 use super::settings::{Sizes, transport};
@@ -89,18 +89,18 @@ impl QuicSatellite {
             return;
         }
         let from = incoming.remote_address();
-        let may_be_the_pair = incoming.remote_address_validated() && self.strangers.is_known(from);
+        let may_be_the_pair = incoming.remote_address_validated() && self.unauthenticated_peers.is_known(from);
         if self.half_open.len() >= HALF_OPEN_MAX && !self.evict(now, may_be_the_pair) {
             self.ignore(incoming);
             return;
         }
-        let gate = Arc::new(Gate::default());
+        let shared = Arc::new(InFlight::default());
         let sizes = Sizes::new(&self.config, self.incoming, from);
-        server.transport_config(Arc::new(transport(&self.config, &sizes, &gate)));
+        server.transport_config(Arc::new(transport(&self.config, &sizes, &shared)));
         let at = self.clock.at(now);
         match self.endpoint.accept(incoming, at, &mut answer, Some(Arc::new(server))) {
             Ok((handle, connection)) => {
-                let mut peer = self.peer_of(now, handle, connection, gate, sizes);
+                let mut peer = self.peer_of(now, handle, connection, shared, sizes);
                 self.listen(now, &mut peer);
                 self.put_back(peer);
             }
@@ -114,7 +114,7 @@ impl QuicSatellite {
     }
 
     fn ignore(&mut self, incoming: Incoming) {
-        self.totals.stranger_packets += 1;
+        self.totals.unauthenticated_packets += 1;
         self.endpoint.ignore(incoming);
     }
 

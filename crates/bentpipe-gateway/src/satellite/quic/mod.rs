@@ -20,10 +20,10 @@ mod pacer;
 mod peer;
 mod rate;
 mod settings;
-mod strangers;
 mod streams;
 mod tail;
 mod terminal;
+mod unauthenticated_peers;
 
 pub use crypto::Crypto;
 
@@ -32,11 +32,11 @@ use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
 use bytes::{Bytes, BytesMut};
 use clock::Clock;
-use controller::Gate;
+use controller::InFlight;
 use crypto::{Counters, Suite};
 use hub::Hub;
 use pacer::{Pacer, wire_bits};
-use peer::{Peer, Surroundings, loss};
+use peer::{Peer, PeerContext, loss};
 use quinn_proto::{
     Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointEvent, Event as QuicEvent, VarInt,
 };
@@ -47,8 +47,8 @@ use settings::Sizes;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use strangers::Strangers;
 use terminal::Terminal;
+use unauthenticated_peers::UnauthenticatedPeers;
 
 /// Of its rate, the pair keeps this much whatever goes on beside it.
 const SHARE_MIN: u64 = 20;
@@ -90,10 +90,10 @@ pub struct QuicSatellite {
     connections: u64,
     rate: RateControl,
     pacer: Pacer,
-    beside: BitRate,
+    bypass: BitRate,
     /// Something waits for the link.
     blocked: bool,
-    strangers: Strangers,
+    unauthenticated_peers: UnauthenticatedPeers,
     events: VecDeque<Event>,
     /// Ended on request; nothing is begun any more.
     closed: bool,
@@ -170,9 +170,9 @@ impl QuicSatellite {
             connections: 0,
             rate,
             pacer,
-            beside: BitRate::default(),
+            bypass: BitRate::default(),
             blocked: false,
-            strangers: Strangers::default(),
+            unauthenticated_peers: UnauthenticatedPeers::default(),
             events: VecDeque::new(),
             closed: false,
             totals: Statistics::default(),
@@ -199,12 +199,12 @@ impl QuicSatellite {
         now: Instant,
         handle: ConnectionHandle,
         connection: Connection,
-        gate: Arc<Gate>,
+        shared: Arc<InFlight>,
         sizes: Sizes,
     ) -> Peer {
         self.connections += 1;
         let streams = streams::Streams::new(self.connections, &sizes, self.rate.rate());
-        Peer::new(now, self.calls_on_circuit(), handle, connection, gate, sizes, streams)
+        Peer::new(now, self.calls_on_circuit(), handle, connection, shared, sizes, streams)
     }
 
     /// Handles everything that the library has to say about a connection. The peer must be out of its place.
@@ -221,7 +221,7 @@ impl QuicSatellite {
                     let was = peer.is_connected();
                     peer.set_over();
                     let why = loss(&reason);
-                    self.totals.strangers += u64::from(why == Some(Loss::Stranger));
+                    self.totals.unauthenticated_peers += u64::from(why == Some(Loss::Unauthenticated));
                     self.totals.other_versions += u64::from(why == Some(Loss::Version));
                     if let Some(why) = why {
                         self.on_lost(now, was, why);
@@ -242,7 +242,7 @@ impl QuicSatellite {
             self.on_lost(now, true, Loss::Protocol);
         }
         let mut around =
-            Surroundings { config: &self.config, clock: &self.clock, rate: &mut self.rate, events: &mut self.events };
+            PeerContext { config: &self.config, clock: &self.clock, rate: &mut self.rate, events: &mut self.events };
         peer.settle(now, &mut around);
         self.apply_rate();
     }
@@ -251,7 +251,7 @@ impl QuicSatellite {
         peer.set_established(now);
         peer.connection.set_max_concurrent_streams(Dir::Bi, settings::window(settings::streams(&self.config)));
         self.totals.connections += 1;
-        self.strangers.set_known(peer.connection.remote_address());
+        self.unauthenticated_peers.set_known(peer.connection.remote_address());
         self.rate.start(now);
         if let Some(old) = self.current.take() {
             // Only the pinned peer gets this far: it was started anew, or has given the old connection up.
@@ -273,7 +273,7 @@ impl QuicSatellite {
             Role::Hub(_) => {}
             Role::Terminal(terminal) => terminal.on_lost(now, why, self.config.dial_up),
         }
-        let refused = matches!(why, Loss::Stranger | Loss::Version);
+        let refused = matches!(why, Loss::Unauthenticated | Loss::Version);
         let says = was || (refused && matches!(self.role, Role::Terminal(_)));
         if says {
             self.events.push_back(Event::Lost(why));
@@ -327,7 +327,7 @@ impl QuicSatellite {
     /// Gives the pacer the rate that is the pair's.
     fn apply_rate(&mut self) {
         let whole = self.rate.rate();
-        let own = whole.saturating_sub(self.beside.bps).max(whole / SHARE_MIN).max(1);
+        let own = whole.saturating_sub(self.bypass.bps).max(whole / SHARE_MIN).max(1);
         if own != self.pacer.rate() {
             self.pacer.set_rate(own);
             if let Some(peer) = &mut self.current {
@@ -338,16 +338,16 @@ impl QuicSatellite {
 
     /// A packet that is not the pair's was answered.
     fn reply(&mut self, to: SocketAddr, bytes: Vec<u8>) {
-        self.totals.stranger_packets += 1;
-        self.strangers.push(to, bytes);
+        self.totals.unauthenticated_packets += 1;
+        self.unauthenticated_peers.push(to, bytes);
     }
 
     /// An answer to a stranger, if the pair leaves room for one.
     fn transmit_reply(&mut self, now: Instant, into: &mut Vec<u8>) -> Option<SocketAddr> {
-        let (to, bytes) = self.strangers.take(now)?;
+        let (to, bytes) = self.unauthenticated_peers.take(now)?;
         let bits = wire_bits(&self.config.framing, self.config.mtu, to, &bytes);
         *into = bytes;
-        self.strangers.on_sent(now, bits, self.pacer.rate(), self.is_connected());
+        self.unauthenticated_peers.on_sent(now, bits, self.pacer.rate(), self.is_connected());
         self.count_sent(now, bits);
         Some(to)
     }
@@ -406,7 +406,7 @@ impl Satellite for QuicSatellite {
         let mut answer = Vec::new();
         let (readable, authentic) = (self.counters.readable(), self.counters.authentic());
         match self.endpoint.handle(at, from, None, None, BytesMut::from(datagram), &mut answer) {
-            None => self.totals.stranger_packets += 1,
+            None => self.totals.unauthenticated_packets += 1,
             Some(DatagramEvent::Response(transmit)) => self.reply(transmit.destination, answer),
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
@@ -420,7 +420,7 @@ impl Satellite for QuicSatellite {
                         peer.on_answered(now);
                     }
                     if satellite.counters.authentic() > authentic {
-                        let mut around = Surroundings {
+                        let mut around = PeerContext {
                             config: &satellite.config,
                             clock: &satellite.clock,
                             rate: &mut satellite.rate,
@@ -436,7 +436,7 @@ impl Satellite for QuicSatellite {
 
     fn wake(&mut self, now: Instant) {
         self.each(now, |satellite, peer| {
-            let mut around = Surroundings {
+            let mut around = PeerContext {
                 config: &satellite.config,
                 clock: &satellite.clock,
                 rate: &mut satellite.rate,
@@ -461,7 +461,7 @@ impl Satellite for QuicSatellite {
             return Some(to);
         }
         let sent = self.each(now, |satellite, peer| {
-            let mut around = Surroundings {
+            let mut around = PeerContext {
                 config: &satellite.config,
                 clock: &satellite.clock,
                 rate: &mut satellite.rate,
@@ -494,7 +494,7 @@ impl Satellite for QuicSatellite {
                 false => None,
             });
         let tail = tail.map(|due| due.max(self.pacer.next()));
-        let reply = self.strangers.due().map(|due| due.max(self.pacer.next()));
+        let reply = self.unauthenticated_peers.due().map(|due| due.max(self.pacer.next()));
         [peers, link, tail, reply, self.role_wake()].into_iter().flatten().min()
     }
 
@@ -596,8 +596,8 @@ impl Satellite for QuicSatellite {
         self.resize();
     }
 
-    fn set_beside(&mut self, _: Instant, rate: BitRate) {
-        self.beside = rate;
+    fn set_bypass(&mut self, _: Instant, rate: BitRate) {
+        self.bypass = rate;
         self.apply_rate();
     }
 
@@ -623,7 +623,7 @@ impl Satellite for QuicSatellite {
             delivered_bytes: self.totals.delivered_bytes + peers().map(Peer::delivered).sum::<u64>(),
             rate_bps: self.pacer.rate(),
             declared_bps: self.rate.declared().unwrap_or(0),
-            held_down: self.rate.is_held_down(),
+            throttled: self.rate.is_throttled(),
             round_trip: round_trip.unwrap_or(self.config.round_trip),
             forged: self.counters.forged(),
             half_open: self.half_open.len() as u64,
@@ -680,7 +680,7 @@ mod tests {
             let refused = sides.each_ref().map(|side| side.statistics().other_versions > 0);
             assert_eq!(refused, [!same; 2], "{events:?}");
             assert_eq!(events[1].contains(&Event::Lost(Loss::Version)), !same, "{events:?}");
-            assert!(sides.iter().all(|side| side.statistics().strangers == 0));
+            assert!(sides.iter().all(|side| side.statistics().unauthenticated_peers == 0));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One connection to the other gateway, from the first handshake packet to the last.
 
 use super::clock::Clock;
-use super::controller::{Fate, Gate};
+use super::controller::{Fate, InFlight};
 use super::pacer::wire_bits;
 use super::rate::RateControl;
 use super::settings::{CIRCUIT_SET_UP, DATAGRAM_MIN, Sizes, ack_delay, send_window, window};
@@ -52,7 +52,7 @@ pub(super) struct Peer {
     pub(super) streams: Streams,
     pub(super) started: Instant,
     pub(super) tail: Tail,
-    gate: Arc<Gate>,
+    shared: Arc<InFlight>,
     sizes: Sizes,
     established: Option<Instant>,
     over: bool,
@@ -69,7 +69,7 @@ pub(super) struct Peer {
     silent: bool,
     /// Frames with stream data received, now and when the other side was last asked for a sign of life.
     received: u64,
-    received_asked: u64,
+    received_at_request: u64,
     /// A circuit may be being set up until then.
     circuit_until: Option<Instant>,
     /// When the other side was heard first.
@@ -88,7 +88,7 @@ pub(super) struct Peer {
 }
 
 /// State that a peer shares with the rest of the satellite side.
-pub(super) struct Surroundings<'a> {
+pub(super) struct PeerContext<'a> {
     pub(super) config: &'a SatelliteConfig,
     pub(super) clock: &'a Clock,
     pub(super) rate: &'a mut RateControl,
@@ -108,7 +108,7 @@ impl Peer {
         calls: bool,
         handle: ConnectionHandle,
         connection: Connection,
-        gate: Arc<Gate>,
+        shared: Arc<InFlight>,
         sizes: Sizes,
         streams: Streams,
     ) -> Peer {
@@ -118,7 +118,7 @@ impl Peer {
             streams,
             started: now,
             tail: Tail::default(),
-            gate,
+            shared,
             sizes,
             established: None,
             over: false,
@@ -132,7 +132,7 @@ impl Peer {
             repeated: false,
             silent: false,
             received: 0,
-            received_asked: 0,
+            received_at_request: 0,
             circuit_until: calls.then(|| now + CIRCUIT_SET_UP),
             answered: None,
             confirmed: false,
@@ -205,7 +205,7 @@ impl Peer {
     }
 
     /// An authenticated packet came.
-    pub(super) fn on_heard(&mut self, now: Instant, around: &mut Surroundings<'_>) {
+    pub(super) fn on_heard(&mut self, now: Instant, around: &mut PeerContext<'_>) {
         let missing = self.probes > 0;
         self.heard = now;
         self.received = self.connection.stats().frame_rx.stream;
@@ -227,8 +227,8 @@ impl Peer {
     }
 
     /// After anything was done to the connection: what became of packets, and when it must be woken.
-    pub(super) fn settle(&mut self, now: Instant, around: &mut Surroundings<'_>) {
-        self.gate.take(&mut self.fates);
+    pub(super) fn settle(&mut self, now: Instant, around: &mut PeerContext<'_>) {
+        self.shared.take(&mut self.fates);
         let mut newest = None;
         for fate in self.fates.drain(..) {
             match fate {
@@ -252,7 +252,7 @@ impl Peer {
             self.tail.on_acked(sent);
             around.rate.judge(now);
         }
-        if self.gate.in_flight() == 0 {
+        if self.shared.in_flight() == 0 {
             self.waiting_since = None;
             self.tail.clear();
             if !self.streams.is_sending() {
@@ -343,7 +343,7 @@ impl Peer {
         if config.side == Side::Hub {
             return asks.then(|| self.heard.max(self.sent) + KEEP_ALIVE + KEEP_ALIVE);
         }
-        let paused = !self.streams.is_empty() && self.received > self.received_asked;
+        let paused = !self.streams.is_empty() && self.received > self.received_at_request;
         asks.then(|| self.heard.max(self.sent) + if paused { KEEP_ALIVE_PAUSED } else { KEEP_ALIVE })
     }
 
@@ -361,7 +361,7 @@ impl Peer {
     }
 
     /// Timers and silence. `Some`: the other side is given up.
-    pub(super) fn wake(&mut self, now: Instant, around: &mut Surroundings<'_>) -> Option<Loss> {
+    pub(super) fn wake(&mut self, now: Instant, around: &mut PeerContext<'_>) -> Option<Loss> {
         if self.timeout().is_some_and(|at| at <= now) {
             self.connection.handle_timeout(around.clock.at(now));
         }
@@ -375,7 +375,7 @@ impl Peer {
         }
         if self.keep_alive_due(around.config).is_some_and(|at| at <= now) {
             self.sent = now;
-            self.received_asked = self.received;
+            self.received_at_request = self.received;
             self.connection.ping();
         }
         if self.probe_due(around.rate, around.config).is_some_and(|at| at <= now) {
@@ -409,9 +409,9 @@ impl Peer {
     }
 
     /// The next datagram, for which the link has room now.
-    pub(super) fn transmit(&mut self, now: Instant, around: &mut Surroundings<'_>, into: &mut Vec<u8>) -> Option<Sent> {
-        let closed = self.gate.in_flight() >= self.window(around.rate, around.config);
-        self.gate.set_closed(closed && !self.probe);
+    pub(super) fn transmit(&mut self, now: Instant, around: &mut PeerContext<'_>, into: &mut Vec<u8>) -> Option<Sent> {
+        let closed = self.shared.in_flight() >= self.window(around.rate, around.config);
+        self.shared.set_closed(closed && !self.probe);
         if self.is_connected() && !closed {
             self.streams.feed(&mut self.connection, around.events);
         }
@@ -420,7 +420,7 @@ impl Peer {
         }
         into.clear();
         let before = self.connection.stats().frame_tx;
-        let was_in_flight = self.gate.in_flight();
+        let was_in_flight = self.shared.in_flight();
         let at = around.clock.at(now);
         let mut transmit = self.connection.poll_transmit(at, 1, into);
         if transmit.is_none() && !closed {
@@ -452,7 +452,7 @@ impl Peer {
                 self.tail.on_sent(now, around.rate.base_round_trip(), transmit.destination, into);
             }
         } else {
-            self.gate.forget(self.gate.in_flight().saturating_sub(was_in_flight));
+            self.shared.forget(self.shared.in_flight().saturating_sub(was_in_flight));
         }
         if after.crypto > before.crypto && !self.confirmed {
             self.shaken = Some(now);
@@ -511,7 +511,7 @@ fn eliciting(frames: &FrameStats) -> u64 {
 pub(super) fn loss(reason: &ConnectionError) -> Option<Loss> {
     let coded = |code: TransportErrorCode| match u64::from(code) {
         NO_APPLICATION_PROTOCOL => Loss::Version,
-        code if ALERTS.contains(&code) => Loss::Stranger,
+        code if ALERTS.contains(&code) => Loss::Unauthenticated,
         _ => Loss::Protocol,
     };
     match reason {

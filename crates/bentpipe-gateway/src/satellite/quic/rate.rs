@@ -142,7 +142,7 @@ impl RateControl {
     }
 
     /// The declared rate was found too high.
-    pub(super) fn is_held_down(&self) -> bool {
+    pub(super) fn is_throttled(&self) -> bool {
         self.declared.is_some_and(|declared| self.rate < declared)
     }
 
@@ -588,7 +588,7 @@ mod tests {
         let mut control = control(Some(30_000_000), 0.0);
         let mut path = Path::new(10_000_000.0);
         run(&mut control, &mut path, 0.0, 5.0);
-        assert!(control.is_held_down(), "{control:?}");
+        assert!(control.is_throttled(), "{control:?}");
         assert!(control.rate() < 11_000_000);
         run(&mut control, &mut path, 5.0, 60.0);
         assert!((9_000_000..11_500_000).contains(&control.rate()), "{}", control.rate());
@@ -599,7 +599,7 @@ mod tests {
         let mut control = control(Some(10_500_000), 0.0);
         let mut path = Path::new(10_000_000.0);
         run(&mut control, &mut path, 0.0, 25.0);
-        assert!(control.is_held_down());
+        assert!(control.is_throttled());
     }
 
     #[test]
@@ -613,7 +613,7 @@ mod tests {
         path.capacity = 10_000_000.0;
         run(&mut control, &mut path, 12.0, 90.0);
         assert_eq!(control.rate(), 10_000_000);
-        assert!(!control.is_held_down());
+        assert!(!control.is_throttled());
     }
 
     #[test]
@@ -637,7 +637,7 @@ mod tests {
             let mut control = control(Some(1_050_000), 0.0);
             let mut path = Path { bytes, queue: f64::INFINITY, ..Path::new(1_000_000.0) };
             run(&mut control, &mut path, 0.0, 40.0);
-            assert!(control.is_held_down(), "{bytes} B");
+            assert!(control.is_throttled(), "{bytes} B");
             let queue = run(&mut control, &mut path, 40.0, 80.0);
             assert!(queue < 1.0, "{bytes} B: {queue} s");
         }

@@ -1,6 +1,6 @@
 //! Settings of the QUIC library and limits of its queues: functions of the link.
 
-use super::controller::{Gate, GateFactory};
+use super::controller::{InFlight, InertFactory};
 use super::pacer::headers;
 use crate::satellite::SatelliteConfig;
 use bentpipe_net::time::Duration;
@@ -82,7 +82,7 @@ fn best_payload(fits: u64, header: u64, loss: f64, mtu: u64) -> u64 {
 }
 
 /// The library's settings for a connection.
-pub(super) fn transport(config: &SatelliteConfig, sizes: &Sizes, gate: &Arc<Gate>) -> TransportConfig {
+pub(super) fn transport(config: &SatelliteConfig, sizes: &Sizes, shared: &Arc<InFlight>) -> TransportConfig {
     let mut transport = TransportConfig::default();
     let rate = config.rate.unwrap_or(INCOMING_GUESS);
     transport
@@ -100,7 +100,7 @@ pub(super) fn transport(config: &SatelliteConfig, sizes: &Sizes, gate: &Arc<Gate
         .allow_spin(false)
         .datagram_receive_buffer_size(None)
         .initial_rtt(sizes.first_round_trip.to_std())
-        .congestion_controller_factory(Arc::new(GateFactory(Arc::clone(gate))))
+        .congestion_controller_factory(Arc::new(InertFactory(Arc::clone(shared))))
         .ack_frequency_config(Some(ack_frequency(config, rate)));
     transport
 }

@@ -309,7 +309,7 @@ impl Streams {
         {
             let _ = connection.recv_stream(number).stop(VarInt::from_u32(code));
         }
-        self.unread -= stream.inc.held();
+        self.unread -= stream.inc.buffered();
         stream.inc = Incoming { over: Some(StreamError::Ended(code)), gone: true, ..Incoming::default() };
         self.forget(id);
     }
@@ -496,7 +496,7 @@ impl Streams {
     pub(super) fn unread_of(&self, id: StreamId) -> Unread {
         self.streams.get(&id).map_or_else(Unread::default, |stream| {
             let inc = &stream.inc;
-            Unread { ready: inc.ready_bytes as u64, all: inc.held() as u64, complete: inc.complete }
+            Unread { ready: inc.ready_bytes as u64, all: inc.buffered() as u64, complete: inc.complete }
         })
     }
 
@@ -507,7 +507,7 @@ impl Streams {
         if inc.gone {
             return;
         }
-        let before = inc.held();
+        let before = inc.buffered();
         let mut receiver = connection.recv_stream(number);
         let mut chunks = match receiver.read(false) {
             Ok(chunks) => chunks,
@@ -540,7 +540,7 @@ impl Streams {
             *inc = Incoming { over: Some(StreamError::Overrun), gone: true, ..Incoming::default() };
             events.push_back(Event::Overrun(id));
         }
-        self.unread = self.unread + inc.held() - before;
+        self.unread = self.unread + inc.buffered() - before;
         if (inc.ready_bytes > 0 || inc.complete) && !inc.announced {
             inc.announced = true;
             events.push_back(Event::Readable(id));
@@ -628,11 +628,11 @@ impl Incoming {
     /// More has come than may.
     fn is_overrun(&self) -> bool {
         let gaps = GAPS.0 + usize::try_from(self.limit / GAPS.1).unwrap_or(usize::MAX);
-        !self.gone && (self.held() as u64 > self.limit || self.parts.len() > gaps)
+        !self.gone && (self.buffered() as u64 > self.limit || self.parts.len() > gaps)
     }
 
     /// Bytes that came and were not read.
-    fn held(&self) -> usize {
+    fn buffered(&self) -> usize {
         self.ready_bytes + self.parts_bytes
     }
 

@@ -1,6 +1,6 @@
 //! The terminal's part: it calls the hub, and again whenever the connection is lost.
 
-use super::controller::Gate;
+use super::controller::InFlight;
 use super::crypto::Suite;
 use super::peer::Peer;
 use super::settings::{Sizes, transport};
@@ -21,7 +21,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// The same where each attempt sets a circuit up and costs airtime.
 const AGAIN_DIAL_UP: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
 /// The same after a refusal: somebody must change a key, or a program, first.
-const AGAIN_STRANGER: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+const AGAIN_UNAUTHENTICATED: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 /// An attempt takes at least this long before another is begun: see `handshake_ends`.
 const ATTEMPT: (Duration, u64) = (Duration::from_secs(4), 8);
 /// The library's name for the other side; keys are pinned, names mean nothing.
@@ -80,11 +80,11 @@ impl Terminal {
     /// Decides when to try again: at once after the first loss, then ever later.
     pub(super) fn on_lost(&mut self, now: Instant, why: Loss, dial_up: bool) {
         let (first, most) = match (why, dial_up) {
-            (Loss::Stranger | Loss::Version, _) => AGAIN_STRANGER,
+            (Loss::Unauthenticated | Loss::Version, _) => AGAIN_UNAUTHENTICATED,
             (_, true) => AGAIN_DIAL_UP,
             (_, false) => AGAIN,
         };
-        self.refused = matches!(why, Loss::Stranger | Loss::Version);
+        self.refused = matches!(why, Loss::Unauthenticated | Loss::Version);
         let wait = if self.refused { self.wait.max(first) } else { self.wait };
         let wait = if std::mem::take(&mut self.wanted) && !self.refused { wait.min(first) } else { wait };
         self.next = Some(now + wait);
@@ -149,16 +149,16 @@ impl QuicSatellite {
         terminal.next = None;
         terminal.called = now;
         self.endpoint = terminal.endpoint();
-        let gate = Arc::new(Gate::default());
+        let shared = Arc::new(InFlight::default());
         let sizes = Sizes::new(&self.config, self.incoming, hub);
         let mut client = ClientConfig::new(crypto);
         client
             .initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&id)))
             .token_store(Arc::new(NoneTokenStore))
-            .transport_config(Arc::new(transport(&self.config, &sizes, &gate)));
+            .transport_config(Arc::new(transport(&self.config, &sizes, &shared)));
         match self.endpoint.connect(self.clock.at(now), client, hub, NAME) {
             Ok((handle, connection)) => {
-                let mut peer = self.peer_of(now, handle, connection, gate, sizes);
+                let mut peer = self.peer_of(now, handle, connection, shared, sizes);
                 self.listen(now, &mut peer);
                 self.put_back(peer);
             }

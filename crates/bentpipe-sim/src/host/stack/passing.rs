@@ -5,7 +5,7 @@
 //! the site's belong to its connections all the same ([`Stack::passing`]).
 
 use super::Stack;
-use crate::host::interceptor::{Ends, HeldSyn, sent_ends};
+use crate::host::interceptor::{Endpoints, HeldSyn, sent_ends};
 use crate::host::ip::Up;
 use crate::tcp::{Connection, Output};
 use bentpipe_net::datagram::{Body, Datagram, Segment, flag};
@@ -37,7 +37,7 @@ impl Stack {
                     Hold::Bypassed(syn) => datagram = syn.datagram,
                     Hold::Waits | Hold::Answered(_) | Hold::Full => {
                         let program = gateway.program;
-                        self.news.push(program);
+                        self.ready.push(program);
                         return;
                     }
                 }
@@ -69,15 +69,15 @@ impl Stack {
         &mut self,
         now: Instant,
         owner: u32,
-        (local, remote): Ends,
+        (local, remote): Endpoints,
         syn: &Segment,
     ) -> Result<usize, SocketError> {
-        self.make_way(local, remote)?;
-        let ends = self.ends(now, local, remote).ok_or(SocketError::Unreachable)?;
+        self.make_room(local, remote)?;
+        let parameters = self.parameters(now, local, remote).ok_or(SocketError::Unreachable)?;
         let settings = Arc::clone(&self.settings);
         let connection = {
             let mut output = Output { now, datagrams: self.output() };
-            Connection::accept(&settings, ends, syn, &mut output)
+            Connection::accept(&settings, parameters, syn, &mut output)
         };
         Ok(self.take_in(connection, owner))
     }
@@ -91,15 +91,15 @@ impl Stack {
         to: SocketAddrV4,
     ) -> Result<usize, SocketError> {
         let Some(client) = client else { return self.connect(now, owner, to) };
-        let local = match self.make_way(client, to) {
+        let local = match self.make_room(client, to) {
             Ok(()) => client,
             Err(_) => self.pick_port(*client.ip(), to).ok_or(SocketError::AddressInUse)?,
         };
-        let ends = self.ends(now, local, to).ok_or(SocketError::Unreachable)?;
+        let parameters = self.parameters(now, local, to).ok_or(SocketError::Unreachable)?;
         let settings = Arc::clone(&self.settings);
         let connection = {
             let mut output = Output { now, datagrams: self.output() };
-            Connection::connect(&settings, ends, &mut output)
+            Connection::connect(&settings, parameters, &mut output)
         };
         Ok(self.take_in(connection, owner))
     }

@@ -266,23 +266,23 @@ fn an_idle_connection_starts_slowly_again() {
 /// was refused some hears once a third of the buffer is free.
 #[test]
 fn acknowledgements_are_news_only_for_a_program_that_waits_for_room() {
-    let news = |bytes: u64| {
+    let ready = |bytes: u64| {
         let mut pipe = Pipe::new("ack_every = 1", "ack_every = 1", 100);
         pipe.run(ms(300));
         pipe.with(0, |connection, _| connection.take_changed());
         let taken = pipe.write(0, bytes);
-        let mut news = 0;
+        let mut ready = 0;
         while pipe.step(ms(10_000)) {
             let connection = pipe.ends[0].as_mut().unwrap();
             if connection.take_changed() {
-                news += 1;
+                ready += 1;
                 assert!(connection.send_buffer.is_writeable(connection.held()));
             }
         }
-        (taken, news, pipe.received)
+        (taken, ready, pipe.received)
     };
     // A packet buffer holds half of the window of 65 160 B.
-    assert_eq!(news(20 * MSS), (20 * MSS, 0, 20 * MSS), "less than the buffer");
+    assert_eq!(ready(20 * MSS), (20 * MSS, 0, 20 * MSS), "less than the buffer");
     let all = 2 * 22 * MSS;
-    assert_eq!(news(100 * MSS), (all, 1, all), "the rest was refused");
+    assert_eq!(ready(100 * MSS), (all, 1, all), "the rest was refused");
 }

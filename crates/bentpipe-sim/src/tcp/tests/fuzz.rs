@@ -11,14 +11,14 @@ const CASES: u64 = 400;
 const SEED: u64 = 1;
 
 pub(super) fn campaign() -> ProptestConfig {
-    let asked = |name: &str, usual: u64| match std::env::var(name) {
+    let requested = |name: &str, default: u64| match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text}: allowed: a whole number")),
-        Err(_) => usual,
+        Err(_) => default,
     };
     ProptestConfig {
-        cases: u32::try_from(asked("BENTPIPE_FUZZ_CASES", CASES)).unwrap_or(u32::MAX),
+        cases: u32::try_from(requested("BENTPIPE_FUZZ_CASES", CASES)).unwrap_or(u32::MAX),
         failure_persistence: None,
-        rng_seed: RngSeed::Fixed(asked("BENTPIPE_FUZZ_SEED", SEED)),
+        rng_seed: RngSeed::Fixed(requested("BENTPIPE_FUZZ_SEED", SEED)),
         max_shrink_iters: 300,
         ..ProptestConfig::default()
     }
@@ -169,15 +169,15 @@ impl Program {
 
     fn write(&mut self, pipe: &mut Pipe, end: usize) {
         while self.given < self.bytes && pipe.now >= self.writes_at {
-            let (from, asked) = (self.given, self.piece.min(self.bytes - self.given));
+            let (from, requested) = (self.given, self.piece.min(self.bytes - self.given));
             let taken = pipe.with(end, |connection, output| {
                 let piece = |taken: u64| Payload::Pattern { pattern: pattern(end), offset: from, length: taken as u32 };
-                let taken = connection.send(asked, piece).unwrap_or(0);
+                let taken = connection.send(requested, piece).unwrap_or(0);
                 connection.flush(output);
                 taken
             });
             self.given += taken;
-            if taken < asked {
+            if taken < requested {
                 break;
             }
             self.writes_at = pipe.now + self.every;

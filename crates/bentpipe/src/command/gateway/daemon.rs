@@ -9,7 +9,7 @@ use bentpipe_gateway::file::Role;
 use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::satellite::keys::PairKeys;
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
-use bentpipe_gateway::{Fail, Figures, Gateway, GatewayFile, Notice};
+use bentpipe_gateway::{Fail, Gateway, GatewayFile, LogEvent, Metrics};
 use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::{self, Rights};
 use bentpipe_host::gateway::{GatewayDriver, SiteOptions};
@@ -71,9 +71,9 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     let gateway = Gateway::new(file.gateway.clone(), Box::new(satellite));
     let driver = GatewayDriver::start(None, clock, gateway, site_options(&file))
         .with_context(|| format!("{}: the gateway cannot start", path.display()))?;
-    let figures = metrics::Shared::default();
+    let metrics = metrics::Shared::default();
     if let Some(address) = file.metrics {
-        metrics::serve(address, Arc::clone(&figures))
+        metrics::serve(address, Arc::clone(&metrics))
             .map_err(|error| BadInput(format!("cannot serve metrics at {address}: {error}")))?;
     }
     log.line(Level::INFO, &format!("{} gateway, key {}: {}", name(role), own.public(), summary(&file)));
@@ -84,21 +84,23 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     let mut file = file;
     loop {
         let is_done = driver.wait_until_done(TICK);
-        for notice in driver.take_notices() {
+        for log_event in driver.take_log() {
             // Of no concern where nobody asks, as at most hubs, or where no request is taken any more.
-            if matches!(notice, Notice::Failing { .. } | Notice::Relaying) && (!takes_clients || draining.is_some()) {
+            if matches!(log_event, LogEvent::Failing { .. } | LogEvent::Relaying)
+                && (!takes_clients || draining.is_some())
+            {
                 continue;
             }
-            log.notice(level(&notice), &notice);
+            log.log_event(level(&log_event), &log_event);
         }
         for remark in driver.take_remarks() {
             log.remark(&remark);
         }
         log.sum_up();
-        let Some(now) = driver.figures() else {
+        let Some(now) = driver.metrics() else {
             anyhow::bail!("the gateway's thread has ended");
         };
-        *figures.lock() = now;
+        *metrics.lock() = now;
         // The gateway's thread gave these figures between two turns of its work, and whoever does not obey signals does not
         // get here: a sign of life that either of the two loops can fail to give.
         watchdog.ping(Instant::now(), || status(&now, draining.is_some()));
@@ -169,24 +171,24 @@ fn name(role: Role) -> &'static str {
     }
 }
 
-fn level(notice: &Notice) -> Level {
-    match notice {
-        Notice::Connected | Notice::Heard | Notice::Released | Notice::Relaying => Level::INFO,
-        Notice::NotOpened { .. } | Notice::Lost { why: Loss::Closed, connections: 0 } => Level::INFO,
-        Notice::NoSocket { .. } => Level::ERROR,
+fn level(log_event: &LogEvent) -> Level {
+    match log_event {
+        LogEvent::Connected | LogEvent::Heard | LogEvent::Released | LogEvent::Relaying => Level::INFO,
+        LogEvent::NotOpened { .. } | LogEvent::Lost { why: Loss::Closed, connections: 0 } => Level::INFO,
+        LogEvent::NoSocket { .. } => Level::ERROR,
         _ => Level::WARN,
     }
 }
 
 /// The current state, for `systemctl status`.
-fn status(figures: &Figures, draining: bool) -> String {
-    let pair = match (figures.connected, figures.silent) {
+fn status(metrics: &Metrics, draining: bool) -> String {
+    let pair = match (metrics.connected, metrics.silent) {
         (true, false) => "connected",
         (true, true) => "connected, but the other gateway is silent",
         (false, _) => "not connected to the other gateway",
     };
     let stopping = if draining { "stopping; " } else { "" };
-    format!("{stopping}{pair}; {} connections relayed now", figures.connections_open)
+    format!("{stopping}{pair}; {} connections relayed now", metrics.connections_open)
 }
 
 /// A summary of this gateway's file, in a line.

@@ -1,7 +1,7 @@
 //! The daemon's log: lines on standard error, as text or JSON, of each kind never more than a bounded number in a time.
 
 use crate::cli::LogFormat;
-use bentpipe_gateway::Notice;
+use bentpipe_gateway::LogEvent;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -46,14 +46,14 @@ struct Limit {
 }
 
 /// Of what a peer, a client or this machine does.
-const USUAL: Limit = Limit { first: 50, then: 50, period: Duration::from_secs(1) };
+const DEFAULT: Limit = Limit { first: 50, then: 50, period: Duration::from_secs(1) };
 /// Of what anybody on the Internet can do.
-const STRANGERS: Limit = Limit { first: 5, then: 1, period: Duration::from_secs(60) };
+const UNAUTHENTICATED: Limit = Limit { first: 5, then: 1, period: Duration::from_secs(60) };
 
 /// Standard error, whatever becomes of it: a full disk or a closed pipe stops no gateway.
-struct Standing;
+struct StandardError;
 
-impl Write for Standing {
+impl Write for StandardError {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = io::stderr().write_all(bytes);
         Ok(bytes.len())
@@ -67,7 +67,7 @@ impl Write for Standing {
 impl Log {
     /// Starts the process's log.
     pub fn start(format: LogFormat) -> Log {
-        let builder = tracing_subscriber::fmt().with_target(false).with_ansi(false).with_writer(|| Standing);
+        let builder = tracing_subscriber::fmt().with_target(false).with_ansi(false).with_writer(|| StandardError);
         // Fails only if there is a log already.
         let _ = match format {
             LogFormat::Text => builder.try_init(),
@@ -87,8 +87,8 @@ impl Log {
     }
 
     /// Writes what the gateway has noticed.
-    pub fn notice(&mut self, level: Level, notice: &Notice) {
-        self.write(level, notice.kind(), &notice.to_string(), &fields(notice));
+    pub fn log_event(&mut self, level: Level, log_event: &LogEvent) {
+        self.write(level, log_event.kind(), &log_event.to_string(), &fields(log_event));
     }
 
     /// Says what was left out. To be called again and again.
@@ -129,16 +129,16 @@ impl Log {
     }
 }
 
-fn fields(notice: &Notice) -> Fields {
-    match notice {
-        Notice::Lost { connections, .. } => Fields { connections: Some(*connections as u64), ..Fields::default() },
-        Notice::Stranger(count) | Notice::OtherVersion(count) | Notice::Dropped(count) => {
+fn fields(log_event: &LogEvent) -> Fields {
+    match log_event {
+        LogEvent::Lost { connections, .. } => Fields { connections: Some(*connections as u64), ..Fields::default() },
+        LogEvent::Unauthenticated(count) | LogEvent::OtherVersion(count) | LogEvent::Dropped(count) => {
             Fields { count: Some(*count), ..Fields::default() }
         }
-        Notice::HeldDown { declared, now } => {
+        LogEvent::Throttled { declared, now } => {
             Fields { rate_bps: Some(now.bps), declared_bps: Some(declared.bps), ..Fields::default() }
         }
-        Notice::NotOpened { client, server, outcome } => Fields {
+        LogEvent::NotOpened { client, server, outcome } => Fields {
             client: client.map(|client| client.to_string()),
             server: Some(server.to_string()),
             outcome: Some(outcome.to_string()),
@@ -149,7 +149,7 @@ fn fields(notice: &Notice) -> Fields {
 }
 
 fn limit(kind: &str) -> Limit {
-    if kind == "stranger" { STRANGERS } else { USUAL }
+    if kind == "unauthenticated_peer" { UNAUTHENTICATED } else { DEFAULT }
 }
 
 impl Limits {
@@ -190,40 +190,40 @@ mod tests {
     fn no_kind_crowds_out_another() {
         let mut limits = Limits::default();
         let start = Instant::now();
-        let (mut strangers, mut requests, mut left_out) = (0, 0, BTreeMap::new());
+        let (mut unauthenticated_peers, mut requests, mut left_out) = (0, 0, BTreeMap::new());
         for tenth in 0..6000 {
             let now = start + Duration::from_millis(100) * tenth;
             for (kind, lines) in limits.sum_up(now) {
                 *left_out.entry(kind).or_insert(0) += lines;
             }
             for _ in 0..100 {
-                strangers += u32::from(limits.admit("stranger", now));
+                unauthenticated_peers += u32::from(limits.admit("unauthenticated_peer", now));
                 requests += u32::from(limits.admit("not_opened", now));
             }
-            assert!(limits.admit("held_down", now) && limits.admit("lost", now));
+            assert!(limits.admit("throttled", now) && limits.admit("lost", now));
         }
         // Ten minutes.
-        assert_eq!((strangers, requests), (5 + 9, 50 * 600));
+        assert_eq!((unauthenticated_peers, requests), (5 + 9, 50 * 600));
         let now = start + Duration::from_secs(600);
         for (kind, lines) in limits.sum_up(now) {
             *left_out.entry(kind).or_insert(0) += lines;
         }
-        assert_eq!(left_out["stranger"], 600_000 - 14);
+        assert_eq!(left_out["unauthenticated_peer"], 600_000 - 14);
         // After a quiet minute the first ones are written again.
         let now = now + Duration::from_secs(60);
         assert!(limits.sum_up(now).is_empty());
-        assert_eq!((0..100).filter(|_| limits.admit("stranger", now)).count(), 5);
+        assert_eq!((0..100).filter(|_| limits.admit("unauthenticated_peer", now)).count(), 5);
     }
 
     #[test]
-    fn a_notice_has_fields() {
-        let notice = Notice::NotOpened {
+    fn a_log_event_has_fields() {
+        let log_event = LogEvent::NotOpened {
             client: Some("10.0.0.1:4000".parse().unwrap()),
             server: bentpipe_gateway::Server::Name("example.net".into(), 80),
             outcome: bentpipe_gateway::Outcome::Refused,
         };
-        let fields = fields(&notice);
-        assert_eq!(notice.kind(), "not_opened");
+        let fields = fields(&log_event);
+        assert_eq!(log_event.kind(), "not_opened");
         assert_eq!(fields.client.as_deref(), Some("10.0.0.1:4000"));
         assert_eq!(fields.server.as_deref(), Some("example.net:80"));
         assert_eq!(fields.outcome.as_deref(), Some("refused"));

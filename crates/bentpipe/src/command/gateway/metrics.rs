@@ -1,6 +1,6 @@
 //! The daemon's figures for a monitoring system, as OpenMetrics over a small HTTP server.
 
-use bentpipe_gateway::Figures;
+use bentpipe_gateway::Metrics;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The last figures, shared with whoever serves them.
-pub type Shared = Arc<Mutex<Figures>>;
+pub type Shared = Arc<Mutex<Metrics>>;
 
 /// Who asks must do so within this time.
 const REQUEST_LIMIT: Duration = Duration::from_secs(2);
@@ -22,13 +22,13 @@ const REQUEST_MAX: usize = 8 << 10;
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves the figures at `address`, one request after another, as long as the process lives.
-pub fn serve(address: SocketAddr, figures: Shared) -> io::Result<()> {
+pub fn serve(address: SocketAddr, metrics: Shared) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     std::thread::Builder::new().name("metrics".into()).spawn(move || {
         for stream in listener.incoming() {
             match stream {
                 // Whoever hangs up gets no answer.
-                Ok(stream) => drop(answer(stream, &figures)),
+                Ok(stream) => drop(answer(stream, &metrics)),
                 // No descriptor left, as a rule.
                 Err(_) => std::thread::sleep(REQUEST_LIMIT),
             }
@@ -37,7 +37,7 @@ pub fn serve(address: SocketAddr, figures: Shared) -> io::Result<()> {
     Ok(())
 }
 
-fn answer(mut stream: TcpStream, figures: &Shared) -> io::Result<()> {
+fn answer(mut stream: TcpStream, metrics: &Shared) -> io::Result<()> {
     stream.set_write_timeout(Some(REQUEST_LIMIT))?;
     let deadline = Instant::now() + REQUEST_LIMIT;
     let mut request = Vec::new();
@@ -54,7 +54,7 @@ fn answer(mut stream: TcpStream, figures: &Shared) -> io::Result<()> {
         }
     }
     let (status, body) = if request.starts_with(b"GET /metrics ") {
-        ("200 OK", text(*figures.lock()))
+        ("200 OK", text(*metrics.lock()))
     } else {
         ("404 Not Found", "the figures are at /metrics\n".to_owned())
     };
@@ -67,9 +67,9 @@ fn answer(mut stream: TcpStream, figures: &Shared) -> io::Result<()> {
 
 /// The figures as OpenMetrics text.
 #[must_use]
-pub fn text(figures: Figures) -> String {
+pub fn text(metrics: Metrics) -> String {
     let mut registry = Registry::with_prefix("bentpipe_gateway");
-    registry.register_collector(Box::new(Seen(figures)));
+    registry.register_collector(Box::new(Snapshot(metrics)));
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
@@ -77,9 +77,9 @@ pub fn text(figures: Figures) -> String {
 }
 
 #[derive(Debug)]
-struct Seen(Figures);
+struct Snapshot(Metrics);
 
-impl Collector for Seen {
+impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         let f = &self.0;
         let s = &f.satellite;
@@ -106,16 +106,21 @@ impl Collector for Seen {
             ("stream_received", "Bytes taken from the satellite side", bytes(), f.bytes_received),
             ("compression_input", "Bytes that went through compression", bytes(), f.compressed_from),
             ("compression_output", "What compression made of them", bytes(), f.compressed_to),
-            ("beside_packets", "Packets that passed the gateway by", None, f.beside_packets),
-            ("beside", "Bytes of packets that passed the gateway by", bytes(), f.beside_bytes),
+            ("bypass_packets", "Packets that passed the gateway by", None, f.bypass_packets),
+            ("bypass", "Bytes of packets that passed the gateway by", bytes(), f.bypass_bytes),
             ("link_packets_sent", "Packets sent over the link", None, s.packets_sent),
             ("link_sent", "Bytes sent over the link, framing included", bytes(), s.link_bytes_sent),
             ("link_packets_received", "Packets received over the link", None, s.packets_received),
             ("link_packets_lost", "Packets that had to be sent again", None, s.packets_lost),
             ("link_delivered", "Bytes of streams known to have arrived", bytes(), s.delivered_bytes),
             ("link_packets_forged", "Packets that failed the cryptographic check", None, s.forged),
-            ("strangers", "Handshakes refused because of the key", None, s.strangers),
-            ("stranger_packets", "Packets that belong to no connection of the pair", None, s.stranger_packets),
+            ("unauthenticated_peers", "Handshakes refused because of the key", None, s.unauthenticated_peers),
+            (
+                "unauthenticated_packets",
+                "Packets that belong to no connection of the pair",
+                None,
+                s.unauthenticated_packets,
+            ),
             ("pair_connections", "Connections of the pair so far", None, s.connections),
         ];
         for (name, help, unit, value) in counters {
@@ -126,7 +131,7 @@ impl Collector for Seen {
         let gauges = [
             ("connections_open", "Relayed connections that are open", None, f.connections_open as f64),
             ("requests_pending", "Requests that wait for an answer", None, f.requests_pending as f64),
-            ("memory", "Bytes that wait in the relay", bytes(), f.memory_held as f64),
+            ("memory", "Bytes that wait in the relay", bytes(), f.memory_buffered as f64),
             ("satellite_queued", "Bytes that wait for the link", bytes(), s.queued_bytes as f64),
             ("satellite_unacknowledged", "Bytes kept until they have arrived", bytes(), s.unacknowledged_bytes as f64),
             ("satellite_unread", "Bytes that came over the link, not read yet", bytes(), s.unread_bytes as f64),
@@ -135,7 +140,7 @@ impl Collector for Seen {
             ("handshakes", "Handshakes under way, at a hub", None, s.half_open as f64),
             ("rate_bits_per_second", "Rate at which packets are sent", None, s.rate_bps as f64),
             ("rate_declared_bits_per_second", "Rate that was declared; 0: none", None, s.declared_bps as f64),
-            ("rate_held_down", "1 while the declared rate is too high for the link", None, truth(s.held_down)),
+            ("rate_throttled", "1 while the declared rate is too high for the link", None, truth(s.throttled)),
             ("round_trip", "Smoothed round-trip time", Some(Unit::Seconds), s.round_trip.as_secs_f64()),
             ("compression", "Bytes before compression by bytes after", Some(Unit::Ratios), f.compression_ratio()),
         ];
@@ -153,10 +158,10 @@ mod tests {
 
     #[test]
     fn figures_have_names_units_and_an_end() {
-        let mut figures = Figures { requests: 7, connected: true, ..Figures::default() };
-        figures.satellite.link_bytes_sent = 1500;
-        figures.satellite.unacknowledged_bytes = 75_000;
-        let text = text(figures);
+        let mut metrics = Metrics { requests: 7, connected: true, ..Metrics::default() };
+        metrics.satellite.link_bytes_sent = 1500;
+        metrics.satellite.unacknowledged_bytes = 75_000;
+        let text = text(metrics);
         for line in [
             "bentpipe_gateway_requests_total 7",
             "bentpipe_gateway_link_sent_bytes_total 1500",

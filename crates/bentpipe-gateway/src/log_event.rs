@@ -44,7 +44,7 @@ pub enum Outcome {
 
 /// Something worth a line in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum LogEvent {
     /// The pair is connected.
     Connected,
     /// The other gateway is silent.
@@ -59,13 +59,13 @@ pub enum Notice {
         connections: usize,
     },
     /// Somebody whose key is not known tried to connect; so many so far.
-    Stranger(u64),
+    Unauthenticated(u64),
     /// A gateway of another version tried to connect; so many attempts so far.
     OtherVersion(u64),
     /// So many packets so far that are not the pair's; said at most once a minute, and for a hundred of them.
-    StrangerPackets(u64),
+    UnauthenticatedPackets(u64),
     /// The declared rate is too high for the link: the rate is held down.
-    HeldDown {
+    Throttled {
         /// The declared rate.
         declared: BitRate,
         /// The rate in use now.
@@ -111,28 +111,28 @@ pub enum Notice {
     Dropped(u64),
 }
 
-impl Notice {
+impl LogEvent {
     /// Its name for programs that read the log.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
-            Notice::Connected => "connected",
-            Notice::Silent => "silent",
-            Notice::Heard => "heard",
-            Notice::Lost { .. } => "lost",
-            Notice::Stranger(_) => "stranger",
-            Notice::OtherVersion(_) => "other_version",
-            Notice::StrangerPackets(_) => "stranger_packets",
-            Notice::HeldDown { .. } => "held_down",
-            Notice::Released => "released",
-            Notice::NotOpened { .. } => "not_opened",
-            Notice::Failing { .. } => "failing",
-            Notice::Relaying => "relaying",
-            Notice::LimitReached(_) => "limit_reached",
-            Notice::Malformed { .. } => "malformed",
-            Notice::AddressesHidden => "addresses_hidden",
-            Notice::NoSocket { .. } => "no_socket",
-            Notice::Dropped(_) => "dropped",
+            LogEvent::Connected => "connected",
+            LogEvent::Silent => "silent",
+            LogEvent::Heard => "heard",
+            LogEvent::Lost { .. } => "lost",
+            LogEvent::Unauthenticated(_) => "unauthenticated_peer",
+            LogEvent::OtherVersion(_) => "other_version",
+            LogEvent::UnauthenticatedPackets(_) => "unauthenticated_packets",
+            LogEvent::Throttled { .. } => "throttled",
+            LogEvent::Released => "released",
+            LogEvent::NotOpened { .. } => "not_opened",
+            LogEvent::Failing { .. } => "failing",
+            LogEvent::Relaying => "relaying",
+            LogEvent::LimitReached(_) => "limit_reached",
+            LogEvent::Malformed { .. } => "malformed",
+            LogEvent::AddressesHidden => "addresses_hidden",
+            LogEvent::NoSocket { .. } => "no_socket",
+            LogEvent::Dropped(_) => "dropped",
         }
     }
 
@@ -140,7 +140,10 @@ impl Notice {
     pub(crate) fn is_frequent(&self) -> bool {
         matches!(
             self,
-            Notice::Stranger(_) | Notice::OtherVersion(_) | Notice::NotOpened { .. } | Notice::Malformed { .. }
+            LogEvent::Unauthenticated(_)
+                | LogEvent::OtherVersion(_)
+                | LogEvent::NotOpened { .. }
+                | LogEvent::Malformed { .. }
         )
     }
 }
@@ -167,41 +170,41 @@ impl fmt::Display for Outcome {
     }
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for LogEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::Connected => f.write_str("connected to the other gateway"),
-            Notice::Silent => f.write_str("the other gateway is silent"),
-            Notice::Heard => f.write_str("the other gateway is heard again"),
-            Notice::Lost { why, connections } => write!(f, "{why}; {connections} connections were reset"),
-            Notice::Stranger(count) => write!(f, "refused a gateway with an unknown key ({count} so far)"),
-            Notice::OtherVersion(count) => write!(
+            LogEvent::Connected => f.write_str("connected to the other gateway"),
+            LogEvent::Silent => f.write_str("the other gateway is silent"),
+            LogEvent::Heard => f.write_str("the other gateway is heard again"),
+            LogEvent::Lost { why, connections } => write!(f, "{why}; {connections} connections were reset"),
+            LogEvent::Unauthenticated(count) => write!(f, "refused a gateway with an unknown key ({count} so far)"),
+            LogEvent::OtherVersion(count) => write!(
                 f,
                 "refused a gateway of another version ({count} so far): both need one that speaks version {} of the pair's \
                  protocol",
                 crate::protocol::VERSION
             ),
-            Notice::StrangerPackets(count) => {
+            LogEvent::UnauthenticatedPackets(count) => {
                 write!(f, "packets come in that are of no connection of the pair ({count} so far)")
             }
-            Notice::HeldDown { declared, now } => {
+            LogEvent::Throttled { declared, now } => {
                 write!(f, "the link does not carry the declared {declared}: held down to {now}")
             }
-            Notice::Released => f.write_str("the link carries the declared rate again"),
-            Notice::NotOpened { client, server, outcome } => match client {
+            LogEvent::Released => f.write_str("the link carries the declared rate again"),
+            LogEvent::NotOpened { client, server, outcome } => match client {
                 Some(client) => write!(f, "{client} to {server}: {outcome}"),
                 None => write!(f, "to {server}: {outcome}"),
             },
-            Notice::Failing { bypass: true } => f.write_str("new connections bypass the gateway"),
-            Notice::Failing { bypass: false } => f.write_str("new connections are refused"),
-            Notice::Relaying => f.write_str("new connections are relayed again"),
-            Notice::LimitReached(what) => write!(f, "the limit of {what} is reached"),
-            Notice::Malformed { what } => write!(f, "reset a stream that broke the protocol: {what}"),
-            Notice::AddressesHidden => {
+            LogEvent::Failing { bypass: true } => f.write_str("new connections bypass the gateway"),
+            LogEvent::Failing { bypass: false } => f.write_str("new connections are refused"),
+            LogEvent::Relaying => f.write_str("new connections are relayed again"),
+            LogEvent::LimitReached(what) => write!(f, "the limit of {what} is reached"),
+            LogEvent::Malformed { what } => write!(f, "reset a stream that broke the protocol: {what}"),
+            LogEvent::AddressesHidden => {
                 f.write_str("servers see this gateway's address, not their clients': no right to use foreign addresses")
             }
-            Notice::NoSocket { what, port, why } => write!(f, "cannot open the {what} port {port}: {why}"),
-            Notice::Dropped(count) => write!(f, "{count} notices were dropped"),
+            LogEvent::NoSocket { what, port, why } => write!(f, "cannot open the {what} port {port}: {why}"),
+            LogEvent::Dropped(count) => write!(f, "{count} notices were dropped"),
         }
     }
 }

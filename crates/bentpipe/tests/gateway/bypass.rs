@@ -26,8 +26,8 @@ pub fn run(_: bool) {
         });
     }
     for family in 0..2 {
-        datagrams(&row, family, Way::Up);
-        datagrams(&row, family, Way::Down);
+        datagrams(&row, family, Path::Up);
+        datagrams(&row, family, Path::Down);
         echoes(&row, family);
     }
     ecn(&row);
@@ -36,13 +36,13 @@ pub fn run(_: bool) {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Path {
     Up,
     Down,
 }
 
 fn counted(row: &Row) -> [f64; 2] {
-    [1, 2].map(|site| row.figure_at(site, "beside_packets_total").unwrap())
+    [1, 2].map(|site| row.metric_at(site, "bypass_packets_total").unwrap())
 }
 
 /// Waits until terminal and hub have counted so many more; neither counts what comes to it over the link.
@@ -52,7 +52,7 @@ fn must_count(row: &Row, before: [f64; 2], more: [u32; 2]) {
 }
 
 /// UDP passes unchanged, and is counted where it goes to the link.
-fn datagrams(row: &Row, family: usize, way: Way) {
+fn datagrams(row: &Row, family: usize, path: Path) {
     const COUNT: u32 = 500;
     let bind = |site: usize, address: &str, port| {
         let address = SocketAddr::from((address.parse::<IpAddr>().unwrap(), port));
@@ -61,7 +61,7 @@ fn datagrams(row: &Row, family: usize, way: Way) {
         socket
     };
     let (client, server) = (bind(0, CLIENT[family], 5000), bind(3, SERVER[family], 5001));
-    let (from, to) = if way == Way::Up { (client, server) } else { (server, client) };
+    let (from, to) = if path == Path::Up { (client, server) } else { (server, client) };
     let before = counted(row);
     let mut seen = [0; 2000];
     for n in 0..COUNT {
@@ -70,7 +70,7 @@ fn datagrams(row: &Row, family: usize, way: Way) {
         let (length, sender) = to.recv_from(&mut seen).unwrap();
         assert_eq!((&seen[..length], sender), (&sent[..], from.local_addr().unwrap()));
     }
-    must_count(row, before, if way == Way::Up { [COUNT, 0] } else { [0, COUNT] });
+    must_count(row, before, if path == Path::Up { [COUNT, 0] } else { [0, COUNT] });
 }
 
 /// So do ICMP's requests and replies; `ping` compares what comes back.
@@ -155,8 +155,9 @@ fn info(stream: &TcpStream) -> libc::tcp_info {
         let mut info: libc::tcp_info = std::mem::zeroed();
         let mut length = size_of_val(&info) as libc::socklen_t;
         let option = (&raw mut info).cast();
-        let asked = libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, option, &raw mut length);
-        assert_eq!(asked, 0);
+        let requested =
+            libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, option, &raw mut length);
+        assert_eq!(requested, 0);
         info
     }
 }

@@ -2,7 +2,7 @@
 
 use super::far::{is_allowed, outcome, start};
 use super::{Connection, Next, Stage};
-use crate::notice::{Outcome, Server};
+use crate::log_event::{Outcome, Server};
 use crate::relay::Site;
 use crate::relay::direct::Direct;
 use crate::relay::frame::{Opening, code};
@@ -12,7 +12,7 @@ impl Connection {
     /// The server's end, where the connection does not go over the pair.
     pub(crate) fn other_socket(&self) -> Option<SocketId> {
         match &self.stage {
-            Stage::Dialing(direct) | Stage::Beside(direct) => Some(direct.server),
+            Stage::Dialing(direct) | Stage::Bypass(direct) => Some(direct.server),
             _ => None,
         }
     }
@@ -21,7 +21,7 @@ impl Connection {
     pub(super) fn dial(&mut self, site: &mut Site<'_>) {
         let Some(server) = self.server.clone() else { return self.turn_away(site) };
         self.filter = None;
-        site.shared.figures.bypassed += 1;
+        site.shared.metrics.bypassed += 1;
         let client = if let Server::Name(..) = server { self.client } else { None };
         let opening = Opening { client, server, traffic_class: self.traffic_class, may_pack: false, credit: 0 };
         let socket = if is_allowed(&opening, site.shared.config.settings.loopback) {
@@ -43,7 +43,7 @@ impl Connection {
     pub(super) fn await_server(&mut self, site: &mut Site<'_>) -> Next {
         let Some(server) = self.other_socket() else { return Next::Gone };
         if self.socket.is_none_or(|socket| site.sockets.connection(socket).is_err()) {
-            site.shared.figures.abandoned += 1;
+            site.shared.metrics.abandoned += 1;
             self.break_off(site, code::GIVEN_UP);
             return Next::Gone;
         }
@@ -53,7 +53,7 @@ impl Connection {
                 self.deadline = None;
                 self.put_reply(Outcome::Open);
                 match std::mem::replace(&mut self.stage, Stage::Gone) {
-                    Stage::Dialing(direct) => self.set_stage(site, Stage::Beside(direct)),
+                    Stage::Dialing(direct) => self.set_stage(site, Stage::Bypass(direct)),
                     _ => Next::Gone,
                 }
             }
@@ -80,11 +80,11 @@ impl Connection {
             Ok(false) => return Next::Wait,
             Err(_) => return self.reset_both(site),
         }
-        let Stage::Beside(direct) = &mut self.stage else { return Next::Gone };
+        let Stage::Bypass(direct) = &mut self.stage else { return Next::Gone };
         match direct.work(site, client) {
             Ok(false) => Next::Wait,
             Ok(true) => {
-                site.shared.figures.ended += 1;
+                site.shared.metrics.ended += 1;
                 site.sockets.close(direct.server);
                 site.sockets.close(client);
                 Next::Gone
@@ -94,7 +94,7 @@ impl Connection {
     }
 
     fn reset_both(&mut self, site: &mut Site<'_>) -> Next {
-        site.shared.figures.reset += 1;
+        site.shared.metrics.reset += 1;
         self.break_off(site, code::RESET);
         Next::Gone
     }

@@ -4,7 +4,7 @@ use crate::satellite::Statistics;
 
 /// A gateway's counters so far. Every field counts up, except those that say "now".
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Figures {
+pub struct Metrics {
     /// Relayed connections that are open now.
     pub connections_open: u64,
     /// Requests that wait for an answer now.
@@ -52,11 +52,11 @@ pub struct Figures {
     /// The bytes after compression.
     pub compressed_to: u64,
     /// Packets that passed the gateway by.
-    pub beside_packets: u64,
+    pub bypass_packets: u64,
     /// Their bytes.
-    pub beside_bytes: u64,
+    pub bypass_bytes: u64,
     /// Bytes that wait in the relay now.
-    pub memory_held: u64,
+    pub memory_buffered: u64,
     /// Compression contexts that exist now.
     pub contexts: u64,
     /// The pair is connected now.
@@ -67,7 +67,7 @@ pub struct Figures {
     pub satellite: Statistics,
 }
 
-impl Figures {
+impl Metrics {
     /// Bytes before compression ÷ bytes after: 1 when nothing went through it.
     #[must_use]
     pub fn compression_ratio(&self) -> f64 {

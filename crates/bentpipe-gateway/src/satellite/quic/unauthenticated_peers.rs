@@ -19,7 +19,7 @@ const REPLIES_MAX: usize = 16;
 
 /// Answers that wait for the link.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct UnauthenticatedPeers {
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
     /// From when on the share allows for another answer.
     from: Instant,
@@ -27,7 +27,7 @@ pub(super) struct Strangers {
     known: Option<IpAddr>,
 }
 
-impl Strangers {
+impl UnauthenticatedPeers {
     /// The other gateway has proved that it is at this address.
     pub(super) fn set_known(&mut self, address: SocketAddr) {
         self.known = Some(address.ip());
@@ -78,12 +78,12 @@ mod tests {
         let to = "192.0.2.1:1".parse().unwrap();
         let mut sent = [0; 2];
         for (connected, sent) in [true, false].into_iter().zip(&mut sent) {
-            let mut strangers = Strangers::default();
+            let mut unauthenticated_peers = UnauthenticatedPeers::default();
             for ms in 0..100_000 {
                 let now = Instant::ZERO + Duration::from_millis(ms);
-                strangers.push(to, vec![0; 42]);
-                while strangers.take(now).is_some() {
-                    strangers.on_sent(now, 560, 64_000, connected);
+                unauthenticated_peers.push(to, vec![0; 42]);
+                while unauthenticated_peers.take(now).is_some() {
+                    unauthenticated_peers.on_sent(now, 560, 64_000, connected);
                     *sent += 560;
                 }
             }
@@ -96,15 +96,19 @@ mod tests {
     #[test]
     fn few_answers_wait() {
         let to = "192.0.2.1:1".parse().unwrap();
-        let mut strangers = Strangers::default();
-        (0..100).for_each(|_| strangers.push(to, vec![0; 42]));
-        assert_eq!(std::iter::from_fn(|| strangers.take(Instant::ZERO)).count(), REPLIES_MAX);
-        assert_eq!(strangers.due(), None);
-        (0..100).for_each(|_| strangers.push(to, vec![0; 42]));
+        let mut unauthenticated_peers = UnauthenticatedPeers::default();
+        (0..100).for_each(|_| unauthenticated_peers.push(to, vec![0; 42]));
+        assert_eq!(std::iter::from_fn(|| unauthenticated_peers.take(Instant::ZERO)).count(), REPLIES_MAX);
+        assert_eq!(unauthenticated_peers.due(), None);
+        (0..100).for_each(|_| unauthenticated_peers.push(to, vec![0; 42]));
         let other = "198.51.100.1:2".parse().unwrap();
-        strangers.set_known("198.51.100.1:1".parse().unwrap());
-        strangers.push(other, vec![1; 42]);
-        assert_eq!(strangers.take(Instant::ZERO), Some((other, vec![1; 42])), "the other gateway's address goes first");
-        assert_eq!(std::iter::from_fn(|| strangers.take(Instant::ZERO)).count(), REPLIES_MAX - 1);
+        unauthenticated_peers.set_known("198.51.100.1:1".parse().unwrap());
+        unauthenticated_peers.push(other, vec![1; 42]);
+        assert_eq!(
+            unauthenticated_peers.take(Instant::ZERO),
+            Some((other, vec![1; 42])),
+            "the other gateway's address goes first"
+        );
+        assert_eq!(std::iter::from_fn(|| unauthenticated_peers.take(Instant::ZERO)).count(), REPLIES_MAX - 1);
     }
 }

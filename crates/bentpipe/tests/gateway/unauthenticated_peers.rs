@@ -56,7 +56,7 @@ pub fn run(full: bool) {
     }
 }
 
-fn row_of_strangers(forward: &str, back: &str) -> Row {
+fn row_with_unauthenticated_peers(forward: &str, back: &str) -> Row {
     let link = link(forward, back);
     let row = Row::over(&link);
     row.make_pair_on("", 4433, &link, [METRICS, METRICS], "ports = [\"1-8999\"]\n");
@@ -82,7 +82,7 @@ fn key(number: u32) -> PrivateKey {
 }
 
 /// A terminal with a key of its own.
-fn stranger(now: time::Instant, number: u32, hub: PublicKey) -> QuicSatellite {
+fn unauthenticated_peer(now: time::Instant, number: u32, hub: PublicKey) -> QuicSatellite {
     let config =
         SatelliteConfig::of_link(&config_of(&link("10 Mbit/s", "10 Mbit/s")), Side::Terminal(HUB.parse().unwrap()));
     let keys = PairKeys { own: key(number), peer: hub };
@@ -91,10 +91,10 @@ fn stranger(now: time::Instant, number: u32, hub: PublicKey) -> QuicSatellite {
 
 /// The first flight of a terminal with a key of its own, which never goes on.
 fn first_flight(number: u32) -> Vec<u8> {
-    let mut stranger = stranger(time::Instant::ZERO, number, key(0).public());
-    stranger.wake(time::Instant::ZERO);
+    let mut unauthenticated_peer = unauthenticated_peer(time::Instant::ZERO, number, key(0).public());
+    unauthenticated_peer.wake(time::Instant::ZERO);
     let mut datagram = Vec::new();
-    stranger.poll_transmit(time::Instant::ZERO, &mut datagram).expect("a call");
+    unauthenticated_peer.poll_transmit(time::Instant::ZERO, &mut datagram).expect("a call");
     assert_eq!(datagram.len() as u64 * 8, FLIGHT_BITS - 28 * 8);
     datagram
 }
@@ -178,7 +178,7 @@ fn download(row: &Row, port: u16, bytes: u64) -> f64 {
 fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     // The return link carries the pair's acknowledgements, too.
     let flood = flood * 4 / 5;
-    let row = row_of_strangers(forward, back);
+    let row = row_with_unauthenticated_peers(forward, back);
     let [mut hub, mut terminal] = row.start_pair();
     let clean = download(&row, 140, bytes);
     let before = hub.memory_kb();
@@ -186,12 +186,12 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     let (slow, sent) = while_flooded(&row, flood, || {
         std::thread::sleep(Duration::from_secs(1));
         let time = download(&row, 141, bytes);
-        let handshakes = row.figure_at(2, "handshakes").unwrap();
+        let handshakes = row.metric_at(2, "handshakes").unwrap();
         assert!(handshakes <= HANDSHAKES_MAX, "{handshakes} handshakes");
         time
     });
     let more = hub.memory_kb().saturating_sub(before);
-    let counted = row.figure_at(2, "stranger_packets_total").unwrap();
+    let counted = row.metric_at(2, "unauthenticated_packets_total").unwrap();
     println!(
         "{forward}: {bytes} B in {clean:.1} s; while {sent} packets of strangers came, of which {counted} were counted, in \
          {slow:.1} s; the hub takes {more} kB more"
@@ -199,8 +199,8 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     assert!(slow < clean / SHARE, "{clean:.2} s without strangers, {slow:.2} s with them");
     assert!(more < MEMORY_MORE_KB, "{more} kB");
     assert!(counted > 0.5 * sent as f64, "{counted} of {sent}");
-    assert_eq!(row.figure_at(2, "connected"), Some(1.0));
-    assert_eq!(row.figure_at(2, "memory_bytes"), Some(0.0));
+    assert_eq!(row.metric_at(2, "connected"), Some(1.0));
+    assert_eq!(row.metric_at(2, "memory_bytes"), Some(0.0));
     // A burst that fills the link may well silence the pair for the three seconds that are logged, not for the hold time.
     assert_eq!(terminal.count_lines("silent for longer"), 0);
     // One line a minute.
@@ -260,8 +260,8 @@ fn meets(row: &Row, within: Duration) -> (Daemon, Duration) {
 
 /// What strangers had begun is forgotten: handshakes end after ten seconds and some packets' time.
 fn nothing_is_left(row: &Row, hub: &mut Daemon) {
-    until(row, "no handshakes", |row| row.figure_at(2, "handshakes") == Some(0.0));
-    assert_eq!(row.figure_at(2, "connections_open"), Some(0.0));
+    until(row, "no handshakes", |row| row.metric_at(2, "handshakes") == Some(0.0));
+    assert_eq!(row.metric_at(2, "connections_open"), Some(0.0));
     // Of those that were being told when the flood ended, as many as there may be handshakes.
     assert!(f64::from(hub.count_lines("unknown key") as u32) <= HANDSHAKES_MAX, "{:?}", hub.seen);
 }
@@ -277,8 +277,8 @@ fn hub_key(row: &Row) -> PublicKey {
 
 /// Who proves that it has another key than the terminal's is refused, counted, and written down a few times.
 fn refused() {
-    const STRANGERS: u32 = 40;
-    let row = row_of_strangers("10 Mbit/s", "10 Mbit/s");
+    const UNAUTHENTICATED: u32 = 40;
+    let row = row_with_unauthenticated_peers("10 Mbit/s", "10 Mbit/s");
     let [mut hub, terminal] = row.start_pair();
     // A whole daemon that has the hub's key, and that the hub does not know.
     row.make_pair_on("-strange", 4436, &link("10 Mbit/s", "10 Mbit/s"), ["", ""], "ports = [\"9000-9999\"]\n");
@@ -292,20 +292,20 @@ fn refused() {
     strange.wait_for("the other gateway's key is not the one this gateway was told, or the other does not know ours");
     hub.wait_for("refused a gateway with an unknown key");
     strange.kill();
-    until(&row, "counted", |row| row.figure_at(2, "strangers_total") == Some(1.0));
+    until(&row, "counted", |row| row.metric_at(2, "unauthenticated_peers_total") == Some(1.0));
 
     // And many of them.
     let hub_key = hub_key(&row);
     let before = hub.memory_kb();
-    let told = AtomicU32::new(0);
+    let reported = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for first in 0..4 {
-            let (row, told) = (&row, &told);
+            let (row, reported) = (&row, &reported);
             scope.spawn(move || {
-                for number in (first..STRANGERS).step_by(4) {
+                for number in (first..UNAUTHENTICATED).step_by(4) {
                     let socket = row.sites[1].run(|| socket(1 + number)).unwrap();
                     match call(&socket, number, hub_key) {
-                        Some(Loss::Stranger) => drop(told.fetch_add(1, Ordering::Relaxed)),
+                        Some(Loss::Unauthenticated) => drop(reported.fetch_add(1, Ordering::Relaxed)),
                         // The next one's handshake took its place before the hub had said so.
                         Some(Loss::Restarted) => {}
                         other => panic!("stranger {number}: {other:?}"),
@@ -315,16 +315,18 @@ fn refused() {
         }
     });
     let more = hub.memory_kb().saturating_sub(before);
-    let told = told.into_inner();
-    println!("{told} of {STRANGERS} strangers were told that they are refused; the hub takes {more} kB more");
+    let reported = reported.into_inner();
+    println!("{reported} of {UNAUTHENTICATED} strangers were told that they are refused; the hub takes {more} kB more");
     // One whose handshake had to make room for another's is told nothing, or something else.
-    assert!(told >= STRANGERS * 9 / 10, "{told}");
-    until(&row, "counted", |row| row.figure_at(2, "strangers_total") == Some(1.0 + f64::from(STRANGERS)));
+    assert!(reported >= UNAUTHENTICATED * 9 / 10, "{reported}");
+    until(&row, "counted", |row| {
+        row.metric_at(2, "unauthenticated_peers_total") == Some(1.0 + f64::from(UNAUTHENTICATED))
+    });
     assert!(more < MEMORY_MORE_KB, "{more} kB");
     // Five lines at first, then one a minute, and how many were left out.
     let lines = hub.count_lines("unknown key");
     assert!((5..=7).contains(&lines), "{lines}: {:?}", hub.seen);
-    assert_eq!(row.figure_at(2, "connected"), Some(1.0));
+    assert_eq!(row.metric_at(2, "connected"), Some(1.0));
     download(&row, 144, 100_000);
     drop((terminal, hub));
 }
@@ -333,16 +335,16 @@ fn refused() {
 fn call(socket: &UdpSocket, number: u32, hub: PublicKey) -> Option<Loss> {
     let begun = Instant::now();
     let now = || time::Instant { ns: begun.elapsed().as_nanos() as u64 };
-    let mut stranger = stranger(now(), number, hub);
+    let mut unauthenticated_peer = unauthenticated_peer(now(), number, hub);
     socket.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
     let (mut datagram, mut seen) = (Vec::new(), [0; 2000]);
     while begun.elapsed() < WAIT {
-        stranger.wake(now());
-        while let Some(to) = stranger.poll_transmit(now(), &mut datagram) {
+        unauthenticated_peer.wake(now());
+        while let Some(to) = unauthenticated_peer.poll_transmit(now(), &mut datagram) {
             // A full queue is the link's concern.
             let _ = socket.send_to(&datagram, to);
         }
-        while let Some(event) = stranger.poll_event() {
+        while let Some(event) = unauthenticated_peer.poll_event() {
             match event {
                 Event::Lost(why) => return Some(why),
                 // It has proved nothing yet.
@@ -353,7 +355,7 @@ fn call(socket: &UdpSocket, number: u32, hub: PublicKey) -> Option<Loss> {
             }
         }
         if let Ok((length, from)) = socket.recv_from(&mut seen) {
-            stranger.receive(now(), from, &seen[..length]);
+            unauthenticated_peer.receive(now(), from, &seen[..length]);
         }
     }
     None
