@@ -1,6 +1,6 @@
 //! Servers that run for ever, for real programs to talk to.
 //!
-//! | service | what it does | its usual port |
+//! | service | what it does | its default port |
 //! |---|---|---|
 //! | [`HttpService`] | `/` and `/bytes/N`, see [`crate::page`] | 80 |
 //! | [`FtpService`] | `N.bin`, see [`crate::ftp`] | 21 |

@@ -27,8 +27,8 @@ pub(crate) struct FtpServer {
     pub path: String,
     place: String,
     timeout: Duration,
-    /// Several commands are sent without waiting for each reply. RFC 959 neither asks for it nor forbids it; a server that loses some
-    /// is found out once.
+    /// Several commands are sent without waiting for each reply. RFC 959 neither asks for it nor forbids it; a server
+    /// that loses some is found out once.
     pipelining: Arc<AtomicBool>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Session {
     /// A transfer's final reply is still to come.
     owed: bool,
     extended_passive: bool,
-    /// The server has been told that files are octets.
+    /// The server has been switched to binary transfers.
     is_binary: bool,
     /// A port for the next data connection, asked for ahead.
     port: Option<u16>,
@@ -336,7 +336,7 @@ impl Session {
     }
 
     /// A data connection on which `command PATH` runs from the byte `from` on; or from the first, where the server cannot
-    /// begin within a file: which of them is told.
+    /// begin within a file: which of them is reported.
     pub fn transfer(&mut self, command: &str, path: &str, from: u64) -> Result<(TcpStream, u64), Failure> {
         let data = self.data()?;
         let start = from.to_string();

@@ -1,11 +1,12 @@
 //! Files over FTP and HTTP with several connections at once: Kruse's XFTP for today's servers.
 //!
 //! One thread a connection, each with a piece of the file; a connection without work takes half of the largest piece
-//! that is left. A crate of its own: it forbids unsafe code and cannot reach namespaces, packet sockets and privileges, which
-//! `bentpipe-host` is there for, and what strangers' servers send is read here only.
+//! that is left. A crate of its own: it forbids unsafe code and cannot reach namespaces, packet sockets and privileges,
+//! which `bentpipe-host` is there for, and what unknown servers send is read here only.
 //!
-//! The way of a file: [`get`] opens the part file (`part`), starts workers (`transfer`) that share a `Plan`, lets `Growth` say how
-//! many, saves the state now and then, and gives the file its name when every byte is there and the digest is right.
+//! The way of a file: [`get`] opens the part file (`part`), starts workers (`transfer`) that share a `Plan`, lets
+//! `Growth` say how many, saves the state now and then, and gives the file its name when every byte is there and the
+//! digest is right.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
 //! The unfinished file and its state: what survives a kill, a crash and a power cut.
 //!
-//! Beside `NAME` stand `.NAME.bentpipe-part` (the data at its final offsets) and `.NAME.bentpipe-state` (JSON: which file at
-//! which server, which ranges of it are here). The state never promises what the disk does not hold: data is synced
-//! first, then the state is written beside its old version, synced and renamed over it. Whoever works on them
-//! holds a lock on the part file, which the kernel releases with the process.
+//! In the folder of `NAME` stand `.NAME.bentpipe-part` (the data at its final offsets) and `.NAME.bentpipe-state`
+//! (JSON: which file at which server, which ranges of it are here). The state never promises what the disk does not
+//! hold: data is synced first, then the state is written to a new file, synced and renamed over it. Whoever works on
+//! them holds a lock on the part file, which the kernel releases with the process.
 
 use crate::error::Failure;
 use crate::ranges::RangeSet;
@@ -48,8 +48,9 @@ impl State {
         State { version: VERSION, url: shown(url), query: query_digest(url), identity, done }
     }
 
-    /// True if it is from this address. Files that were copied together may well agree in size and date, and in an `ETag` made
-    /// of them; a query may hold nothing but a key that expires, or say which file is meant: then the `ETag` tells.
+    /// True if it is from this address. Files that were copied together may well agree in size and date, and in an
+    /// `ETag` made of them; a query may hold nothing but a key that expires, or say which file is meant: then the
+    /// `ETag` tells.
     pub fn is_from(&self, url: &Url) -> bool {
         let same_query = self.query == query_digest(url) || self.identity.strong_etag().is_some();
         self.url == shown(url) && same_query
@@ -153,8 +154,8 @@ impl Part {
             .map_err(|error| Failure::of_file(&error, &self.target, at + bytes.len() as u64))
     }
 
-    /// Makes `state` what the next process finds. Its ranges were written before this call. False: the disk, which may have room
-    /// for the data, has none for the state, and what was saved before still holds.
+    /// Makes `state` what the next process finds. Its ranges were written before this call. False: the disk, which may
+    /// have room for the data, has none for the state, and what was saved before still holds.
     pub fn save(&self, state: &State) -> Result<bool, Failure> {
         self.file.sync_data().map_err(|error| Failure::of_file(&error, &self.target, 0))?;
         let new = self.new_state();

@@ -1,12 +1,13 @@
 //! Sending files: FTP `STOR`, several files at once and each resumed; HTTP `PUT`.
 //!
 //! FTP servers take one file over one connection (`REST` before `STOR` in parallel damages files on most), so connections
-//! are spent on files. Under its name a file appears only when it is whole: it is stored as `.NAME.ID.bentpipe-part`, where ID stands
-//! for the local file's size and time of change, and renamed. A partial file with this name was therefore made from this
-//! version of the file, and `SIZE` says how much of it is there. The session of a run that was killed may still be writing what the
-//! network holds, and `APPE` would then put our bytes after those: so we wait until the size rests, compare the last bytes with
-//! ours before going on, and the size at the end. HTTP offers no agreed way to learn how much of a PUT arrived
-//! (RFC 9110 §14.5 leaves partial PUT to private agreement): it is sent whole, over one connection.
+//! are spent on files. Under its name a file appears only when it is whole: it is stored as `.NAME.ID.bentpipe-part`,
+//! where ID stands for the local file's size and time of change, and renamed. A partial file with this name was
+//! therefore made from this version of the file, and `SIZE` says how much of it is there. The session of a run that was
+//! killed may still be writing what the network holds, and `APPE` would then put our bytes after those: so we wait
+//! until the size rests, compare the last bytes with ours before going on, and the size at the end. HTTP offers no
+//! agreed way to learn how much of a PUT arrived (RFC 9110 §14.5 leaves partial PUT to private agreement): it is sent
+//! whole, over one connection.
 
 use crate::error::{Failure, Kind};
 use crate::ftp::{FtpServer, Session, of_reply};
@@ -55,7 +56,8 @@ pub struct PutOutcome {
     pub result: Result<(), Failure>,
 }
 
-/// Sends `files` to `url`: a folder if it ends in a slash, else the name of the only file. The outcomes are in the files' order.
+/// Sends `files` to `url`: a folder if it ends in a slash, else the name of the only file. The outcomes are in the
+/// files' order.
 pub fn put(
     files: &[PathBuf],
     url: &Url,
@@ -135,7 +137,7 @@ pub fn put(
         report(&PutProgress { size, done, connections, notes: std::mem::take(&mut notes) });
     }
     if left > 0 {
-        // What no worker has told of was stopped.
+        // Files that no worker has reported were stopped.
         for outcome in outcomes.iter_mut().filter(|o| o.result.is_ok() && o.elapsed.is_zero()) {
             outcome.result = Err(Failure::Stopped);
         }
@@ -260,7 +262,7 @@ impl Crew {
             // A session that still writes to it keeps the old file; ours will be another.
             let _ = session.ask("DELE", &part)?;
             let what = "what the server has is not the beginning of this file, or cannot be read to check it";
-            let _ = updates.send(Update::Note(format!("{}: {what}: starting anew", outcome.file.display())));
+            let _ = updates.send(Update::Note(format!("{}: {what}: starting again", outcome.file.display())));
             there = 0;
         }
         if is_first {

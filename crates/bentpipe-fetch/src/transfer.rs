@@ -27,7 +27,7 @@ pub fn get(url: &Url, target: &Path, options: &Options, report: &mut dyn FnMut(&
     let _unlock = Unlock(Arc::clone(&part));
     let mut totals = Totals::default();
     if state.as_ref().is_some_and(|state| !state.is_from(url)) {
-        totals.note("what is here of this file is from another address: starting anew".to_owned());
+        totals.note("what is here of this file is from another address: starting again".to_owned());
         part.clear()?;
         state = None;
     }
@@ -39,7 +39,7 @@ pub fn get(url: &Url, target: &Path, options: &Options, report: &mut dyn FnMut(&
         match result {
             Err(Failure::Changed(how)) if versions < VERSIONS_MAX => {
                 versions += 1;
-                let mut note = format!("the file at the server has changed ({how}): starting anew");
+                let mut note = format!("the file at the server has changed ({how}): starting again");
                 if versions == VERSIONS_MAX {
                     // Servers of one name may each give another ETag; one answer is of one version.
                     options.connections = Connections::Fixed(1);
@@ -335,7 +335,7 @@ impl Shared {
         }
         let saved = self.state(&inner).map_or(Ok(false), |state| self.part.save(&state));
         match (&result, saved) {
-            // An error of the disk is told once: what it may have lost must not get its name.
+            // An error of the disk is reported once: a file that may be damaged must not get its name.
             (Ok(_), Err(failure)) => return Err(failure),
             // Nothing that could be continued.
             (Err(_), _) if !self.part.has_state() => self.part.remove(),

@@ -1,4 +1,4 @@
-//! The satellite side's cases at full size, in virtual time: figures beside what the links allow.
+//! The satellite side's cases at full size, in virtual time: results compared with what the links allow.
 //!
 //! `cargo bench -p bentpipe-gateway --bench satellite [SEEDS]`
 

@@ -44,7 +44,7 @@ pub(crate) enum Packed {
 /// One direction's compression.
 pub(crate) struct Packer {
     context: Option<CCtx<'static>>,
-    /// The next frame starts a context anew.
+    /// The next frame starts a new context.
     fresh: bool,
     seen_any: bool,
     /// Bytes that still pass before the next trial.

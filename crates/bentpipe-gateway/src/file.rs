@@ -9,7 +9,7 @@
 //! [link]                              # as in a link file or a scenario
 //! kind = "iperspace"
 //!
-//! [capture]
+//! [intercept]
 //! interfaces = ["eth1"]
 //! except_ports = ["22"]
 //! ```
@@ -55,7 +55,7 @@ pub struct GatewayFile {
     /// The rate of the direction in which this side receives, as the link says it: what credit and windows are sized for.
     pub incoming: Option<BitRate>,
     /// What is intercepted; `None`: nothing, the gateway is an explicit proxy only.
-    pub capture: Option<CaptureRules>,
+    pub intercept: Option<InterceptRules>,
     /// Where metrics are served, if they are.
     pub metrics: Option<SocketAddr>,
     /// The user to become once everything that needs rights is open.
@@ -75,7 +75,7 @@ impl GatewayFile {
         let file = differing!(
             &*self,
             new,
-            GatewayFile { listen, key, peer_key, gateway, incoming, capture, metrics, user, drain }
+            GatewayFile { listen, key, peer_key, gateway, incoming, intercept, metrics, user, drain }
         );
         let mut names: Vec<&'static str> = file.into_iter().filter(|name| *name != "gateway").collect();
         let (old, new) = (&self.gateway, &new.gateway);
@@ -114,10 +114,10 @@ impl GatewayFile {
     }
 }
 
-/// Which connections are captured: those that come in on one of the interfaces, from and to the given networks and ports,
+/// Which connections are intercepted: those that come in on one of the interfaces, from and to the given networks and ports,
 /// and match no exception.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CaptureRules {
+pub struct InterceptRules {
     /// Interfaces towards the site; at least one.
     pub interfaces: Vec<String>,
     /// Server ports; empty: all.
@@ -155,12 +155,12 @@ struct FileText {
     drain: Option<Duration>,
     user: Option<String>,
     metrics: Option<String>,
-    capture: Option<CaptureText>,
+    intercept: Option<InterceptText>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct CaptureText {
+struct InterceptText {
     interfaces: Vec<String>,
     ports: Vec<Value>,
     to: Vec<String>,
@@ -244,11 +244,12 @@ impl FileText {
         if metrics.is_some_and(|address| address.port() == 0) {
             return Err(KeyProblem::new("metrics", "port 0 is no port to listen on; allowed: 1 to 65535"));
         }
-        let capture = self.capture.map(CaptureText::resolve).transpose().map_err(|problem| problem.under("capture"))?;
+        let intercept =
+            self.intercept.map(InterceptText::resolve).transpose().map_err(|problem| problem.under("intercept"))?;
         let listens = gateway.front_ends.iter().any(|front_end| front_end.address.is_some());
-        if role == Role::Terminal && capture.is_none() && !listens {
-            let what = "missing: nothing would be relayed; allowed: [capture], or socks or connect with an address";
-            return Err(KeyProblem::new("capture", what));
+        if role == Role::Terminal && intercept.is_none() && !listens {
+            let what = "missing: nothing would be relayed; allowed: [intercept], or socks or connect with an address";
+            return Err(KeyProblem::new("intercept", what));
         }
         Ok(GatewayFile {
             listen,
@@ -256,7 +257,7 @@ impl FileText {
             peer_key: self.peer_key.trim().to_owned(),
             gateway,
             incoming,
-            capture,
+            intercept,
             metrics,
             user: self.user,
             drain: self.drain.unwrap_or(Duration::from_secs(30)),
@@ -264,8 +265,8 @@ impl FileText {
     }
 }
 
-impl CaptureText {
-    fn resolve(self) -> Result<CaptureRules, KeyProblem> {
+impl InterceptText {
+    fn resolve(self) -> Result<InterceptRules, KeyProblem> {
         if self.interfaces.is_empty() {
             return Err(KeyProblem::new(
                 "interfaces",
@@ -284,7 +285,7 @@ impl CaptureText {
                 return Err(KeyProblem::new(format!("interfaces.{index}"), what));
             }
         }
-        Ok(CaptureRules {
+        Ok(InterceptRules {
             interfaces: self.interfaces,
             ports: ports("ports", &self.ports)?,
             to: networks("to", &self.to)?,
@@ -411,7 +412,7 @@ total = "32 MiB"
 [interactive]
 bulk_dscp = [8]
 
-[capture]
+[intercept]
 interfaces = ["eth1"]
 ports = [80, "443", "8000-8100"]
 except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
@@ -431,12 +432,12 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
         assert_eq!(listening, ["127.0.0.1:1080".parse().unwrap()]);
         assert_eq!((settings.memory.total.bytes, file.gateway.satellite.memory.bytes), (32 << 20, 32 << 20));
         assert_eq!(settings.interactive.bulk_dscp, [8]);
-        let capture = file.capture.unwrap();
-        assert_eq!(capture.ports, [80..=80, 443..=443, 8000..=8100]);
+        let intercept = file.intercept.unwrap();
+        assert_eq!(intercept.ports, [80..=80, 443..=443, 8000..=8100]);
         let six = TERMINAL.replace("203.0.113.5:4433", "[2001:db8::5]:4433");
         let six = GatewayFile::parse(Role::Terminal, "t.toml", &six).unwrap();
         assert_eq!(six.listen.to_string(), "[::]:0");
-        let networks: Vec<String> = capture.except_to.iter().map(Network::to_string).collect();
+        let networks: Vec<String> = intercept.except_to.iter().map(Network::to_string).collect();
         assert_eq!(networks, ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7/32"]);
     }
 
@@ -472,7 +473,7 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
         let file = GatewayFile::parse(Role::Hub, "h.toml", text).unwrap();
         assert_eq!((file.listen.to_string().as_str(), file.gateway.local_port), ("[::]:4433", 4433));
         assert_eq!(file.gateway.satellite.rate, None);
-        assert_eq!(file.capture, None);
+        assert_eq!(file.intercept, None);
     }
 
     #[test]
@@ -516,9 +517,9 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
             ("hub = \"203.0.113.5:4433\"", "", "t.toml: hub: missing; allowed: "),
             ("kind = \"iperspace\"", "kind = \"moon\"", "t.toml:12: link.kind: there is no link \"moon\"; allowed: "),
             ("rate = \"9.5 Mbit/s\"", "rate = \"fast\"", "t.toml:5: rate: \"fast\" is not a rate; allowed: "),
-            ("\"8000-8100\"", "\"8100-8000\"", "t.toml:23: capture.ports.2: \"8100-8000\" is no port; allowed: "),
-            ("10.0.0.0/8", "10.0.0.1/8", "t.toml:24: capture.except_to.0: "),
-            ("[\"eth1\"]", "[]", "t.toml:22: capture.interfaces: missing; allowed: "),
+            ("\"8000-8100\"", "\"8100-8000\"", "t.toml:23: intercept.ports.2: \"8100-8000\" is no port; allowed: "),
+            ("10.0.0.0/8", "10.0.0.1/8", "t.toml:24: intercept.except_to.0: "),
+            ("[\"eth1\"]", "[]", "t.toml:22: intercept.interfaces: missing; allowed: "),
             ("bulk_dscp = [8]", "bulk_dscp = [64]", "t.toml:19: interactive.bulk_dscp: 64 is no DSCP; allowed: "),
             ("one_way_delay = \"300 ms\"", "one_way_delay = \"300\"", "t.toml:13: link.one_way_delay: "),
         ] {

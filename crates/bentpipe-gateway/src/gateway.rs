@@ -26,7 +26,7 @@ const REOPEN: Duration = Duration::from_secs(1);
 const ASK_BACK_EVERY: Duration = Duration::from_millis(200);
 /// Most connections at a time.
 const ASK_BACK_MAX: usize = 256;
-/// Packets of strangers that are worth a line in the log, and the time between two lines.
+/// Unauthenticated packets that are worth a line in the log, and the time between two lines.
 const UNAUTHENTICATED_PACKETS: (u64, Duration) = (100, Duration::from_secs(60));
 /// Datagrams read before other work has its turn.
 const BATCH: usize = 64;
@@ -164,14 +164,15 @@ impl Gateway {
         self.again = true;
     }
 
-    /// The rate of the direction in which this gateway receives has changed; `None`: guessed. Takes effect at the next poll.
+    /// The rate of the direction in which this gateway receives has changed; `None`: guessed. Takes effect at the next
+    /// poll.
     pub fn set_incoming(&mut self, rate: Option<BitRate>) {
         self.new_incoming = Some(rate);
         self.again = true;
     }
 
-    /// Takes no new connections: requests pass by or are refused, as [`Settings::fail`](crate::Settings::fail) says. Once the last
-    /// connection has ended, the connection of the pair ends too, and the gateway is done.
+    /// Takes no new connections: requests pass by or are refused, as [`Settings::fail`](crate::Settings::fail) says.
+    /// Once the last connection has ended, the connection of the pair ends too, and the gateway is done.
     pub fn drain(&mut self) {
         if self.ending == Ending::No {
             self.ending = Ending::Drained;
@@ -340,7 +341,7 @@ impl Gateway {
                     self.shared.log.emit(LogEvent::Heard);
                 }
                 Event::Lost(why) => {
-                    // Started anew, the other gateway is back. One that was silent for longer than the grace, or has taken
+                    // Restarted, the other gateway is back. One that was silent for longer than the grace, or has taken
                     // leave, is away for nobody knows how long.
                     let is_back = matches!(why, Loss::Restarted | Loss::Protocol) && !self.pair.failing;
                     self.pair.expected_since = is_back.then_some(self.now);
@@ -410,7 +411,7 @@ impl Gateway {
         }
     }
 
-    /// Measures what goes past and tells the satellite side.
+    /// Measures the traffic that bypasses the relay and tells the satellite side.
     fn measure_bypass(&mut self, sockets: &mut dyn GatewaySockets) {
         let peer = self.satellite.peer().map(|peer| peer.ip().to_canonical());
         let (last, before) = match self.bypass.last {
@@ -451,7 +452,7 @@ impl Gateway {
         active.then_some(last + BYPASS_EVERY)
     }
 
-    /// Tells the log what the satellite side's figures show.
+    /// Logs what the satellite side's statistics show.
     fn watch(&mut self) {
         let statistics = self.satellite.statistics();
         if statistics.unauthenticated_peers > self.pair.unauthenticated_peers {

@@ -107,7 +107,7 @@ pub enum LogEvent {
         /// Why.
         why: bentpipe_net::socket::SocketError,
     },
-    /// So many notices were dropped, because nobody took them.
+    /// So many log events were dropped, because nobody took them.
     Dropped(u64),
 }
 
@@ -136,7 +136,7 @@ impl LogEvent {
         }
     }
 
-    /// Strangers, clients or the other gateway can make as many of these as they like.
+    /// Unauthenticated peers, clients or the other gateway can make as many of these as they like.
     pub(crate) fn is_frequent(&self) -> bool {
         matches!(
             self,
@@ -204,7 +204,7 @@ impl fmt::Display for LogEvent {
                 f.write_str("servers see this gateway's address, not their clients': no right to use foreign addresses")
             }
             LogEvent::NoSocket { what, port, why } => write!(f, "cannot open the {what} port {port}: {why}"),
-            LogEvent::Dropped(count) => write!(f, "{count} notices were dropped"),
+            LogEvent::Dropped(count) => write!(f, "{count} log events were dropped"),
         }
     }
 }

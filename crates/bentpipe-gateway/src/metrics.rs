@@ -9,7 +9,7 @@ pub struct Metrics {
     pub connections_open: u64,
     /// Requests that wait for an answer now.
     pub requests_pending: u64,
-    /// Requests caught or asked for here.
+    /// Requests intercepted, or made to a proxy here.
     pub requests: u64,
     /// Connections that were relayed: opened at the server's side.
     pub relayed: u64,

@@ -85,7 +85,7 @@ pub enum Fail {
     /// They pass the gateway by, unaccelerated; clients of the proxies are connected from this side.
     #[default]
     Open,
-    /// They are refused at once; clients of the proxies are told that the gateway cannot connect them.
+    /// They are refused at once; clients of the proxies get the answer that the gateway cannot connect them.
     Closed,
 }
 
@@ -135,9 +135,9 @@ pub struct Interactive {
 }
 
 impl Memory {
-    /// Memory that one connection may take in the relay in addition to its credit, both directions together: a frame on its way out that
-    /// the link has no room for, a frame that has arrived, what was read with it, what it unpacks to; and the 64 kB that
-    /// every connection may have on its way.
+    /// Memory that one connection may take in the relay in addition to its credit, both directions together: a frame on
+    /// its way out that the link has no room for, a frame that has arrived, what was read with it, what it unpacks to;
+    /// and the 64 kB that every connection may have on its way.
     pub const CONNECTION: DataSize = DataSize { bytes: 128 << 10 };
     /// Least total: two connections' worth.
     pub const TOTAL_MIN: DataSize = DataSize { bytes: 2 * Memory::CONNECTION.bytes };

@@ -1,5 +1,5 @@
-//! What strangers can make a hub hold, in bytes, counted where they are allocated. A process of its own: the allocator is
-//! everybody's.
+//! The memory that unauthenticated peers can make a hub hold, in bytes, counted where they are allocated. A process of
+//! its own: the allocator is everybody's.
 
 #[path = "satellite/support.rs"]
 mod support;
@@ -184,8 +184,8 @@ fn initial(destination: &[u8], keys_of: &[u8], token: &[u8], number: u32, offset
     packet
 }
 
-/// A caller whose first flight never becomes whole: single bytes with gaps between them, each in a packet of its own, as far
-/// as the library keeps any.
+/// A caller whose first flight never becomes whole: single bytes with gaps between them, each in a packet of its own,
+/// as far as the library keeps any.
 fn holes(hub: &mut Hub, number: u16) {
     let mut id = [[9; 6].as_slice(), &number.to_be_bytes()].concat();
     let mut token = Vec::new();

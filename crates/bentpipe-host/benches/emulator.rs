@@ -1,4 +1,4 @@
-//! The emulator beside a bare veth pair, in one run, interleaved: `make bench`.
+//! The emulator against a bare veth pair, in one run, interleaved: `make bench`.
 //!
 //! Delay error = arrival − send − configured delay. The sender stamps each packet just before it hands it to the kernel;
 //! the receiver's kernel stamps it on arrival. Medians of the rounds are printed, with the spread.
@@ -53,7 +53,7 @@ fn main() {
     let only = arguments.get(1).cloned();
     let rights = if privilege == Privilege::Root { "root" } else { "without root" };
     println!(
-        "emulator beside a bare veth pair, 250 ms each way, {rounds} interleaved rounds, medians (min to max), {rights}"
+        "emulator against a bare veth pair, 250 ms each way, {rounds} interleaved rounds, medians (min to max), {rights}"
     );
     let (mut delay, mut small, mut large, mut tcp) = (Table::new(), Table::new(), Table::new(), Table::new());
     let mut floor = Table::new();
@@ -246,8 +246,8 @@ impl Drop for World {
     }
 }
 
-/// The lateness of a thread that does nothing but wait for `rate` deadlines a second: the time that interrupts and the hypervisor take
-/// from any program on this machine, and so the least that a user-space emulator can reach.
+/// The lateness of a thread that does nothing but wait for `rate` deadlines a second: the time that interrupts and the
+/// hypervisor take from any program on this machine, and so the least that a user-space emulator can reach.
 fn spin_floor(rate: u64, time: Wait) -> Round {
     let start = Wall::now();
     let mut errors_ns = Vec::new();

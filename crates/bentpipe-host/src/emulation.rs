@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 pub struct Setup {
     /// Links with their models.
     pub links: Vec<(LinkSpec, LinkConfig)>,
-    /// Roles other than the usual.
+    /// Roles other than the default ones.
     pub roles: BTreeMap<String, Role>,
     /// TCP settings by site.
     pub tcp: BTreeMap<String, TcpConfig>,

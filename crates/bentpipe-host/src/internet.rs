@@ -26,7 +26,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Child, ChildStdout, Command};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tcp::{Captured, TcpExit};
+use tcp::{Intercepted, TcpExit};
 
 /// Destinations that the sites may reach in addition to the Internet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -60,7 +60,7 @@ pub enum InternetError {
     Start(io::Error),
     /// No firewall rule.
     #[error("nft cannot make the hub take connections (this needs Linux with CONFIG_NFT_TPROXY): {0}")]
-    Capture(String),
+    Intercept(String),
     /// It ended, or never said that it was ready.
     #[error("pasta gave {site} no way to the machine's network: {cause}{}{errors}", if errors.is_empty() { "" } else { "; it said: " })]
     NotUp {
@@ -90,7 +90,7 @@ const RESOLVER_PORT: u16 = 53;
 const RESOLVER_KEYWORD: &str = "nameserver";
 /// pasta's end of every tap; locally administered.
 const GATEWAY_HARDWARE: [u8; 6] = [0x02, 0x62, 0x70, 0xff, 0xff, 0xfe];
-/// The largest packet of the usual Internet path. pasta's own choice, 65,520, would cross the link in fragments.
+/// The largest packet of an ordinary Internet path. pasta's own choice, 65,520, would cross the link in fragments.
 const MTU: u32 = 1500;
 const ABSENT: InternetError = InternetError::Absent { program: "pasta", package: "passt" };
 const START_LIMIT: Duration = Duration::from_secs(5);
@@ -128,10 +128,10 @@ pub fn start(
             return Err(InternetError::NotUp { site: name.clone(), cause, errors: helper.end() });
         }
     }
-    let captured: Vec<Captured> = routes.iter().map(|route| route.captured(emulation)).collect();
+    let intercepted: Vec<Intercepted> = routes.iter().map(|route| route.intercepted(emulation)).collect();
     let resolver = first_resolver(&machine_resolver_text());
     let translate = move |requested| machine_address(requested, options, resolver);
-    let tcp = tcp::start(emulation, hub, &captured, translate)?;
+    let tcp = tcp::start(emulation, hub, &intercepted, translate)?;
     internet.tcp = Some(tcp);
     emulation.namespace(hub).run(|| route_hub(emulation, hub, hub_address, &routes, options))?;
     for route in &routes {
@@ -245,8 +245,8 @@ impl TerminalRoute {
         interface_mtu(interface, &emulation.tcp_config(self.terminal))
     }
 
-    fn captured(&self, emulation: &Emulation) -> Captured {
-        Captured { address: self.address, mtu: self.mtu(emulation) }
+    fn intercepted(&self, emulation: &Emulation) -> Intercepted {
+        Intercepted { address: self.address, mtu: self.mtu(emulation) }
     }
 }
 
@@ -357,7 +357,7 @@ fn arguments(device: &str, address: Ipv4Addr, options: InternetOptions) -> Vec<O
     // The process number goes to standard output.
     words.extend(["--pid".into(), "/proc/self/fd/1".into()]);
     if rustix::process::geteuid().is_root() {
-        // As its usual "nobody" it could not enter the hub.
+        // As its default user "nobody" it could not enter the hub.
         words.extend(["--runas".into(), "0:0".into()]);
     }
     if resolver_text().is_some() {

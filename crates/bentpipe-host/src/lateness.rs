@@ -12,7 +12,7 @@ pub struct LatenessRecorder {
 
 /// Number of the worst that are kept with their times.
 const WORST_KEPT: usize = 100;
-/// Longest lateness told apart, in nanoseconds.
+/// Longest lateness distinguished, in nanoseconds.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 impl Default for LatenessRecorder {

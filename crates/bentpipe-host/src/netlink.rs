@@ -24,7 +24,7 @@ pub struct Netlink {
     sequence: u32,
 }
 
-/// The routing table that is asked last, and usually alone (RT_TABLE_MAIN in linux/rtnetlink.h).
+/// The routing table that is consulted last, and as a rule alone (RT_TABLE_MAIN in linux/rtnetlink.h).
 pub const MAIN_TABLE: u32 = 254;
 
 /// The way of packets to an address.
@@ -129,7 +129,7 @@ impl Netlink {
         })
     }
 
-    /// Gives `device` an IP address, without the route that usually comes with it.
+    /// Gives `device` an IP address, without the route that the kernel adds with it.
     pub fn add_ip(&mut self, device: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.family = AddressFamily::Inet;

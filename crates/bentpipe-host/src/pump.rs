@@ -340,7 +340,7 @@ impl Pump {
             return;
         }
         if whole && length <= mtu + ETHERNET_HEADER + 4 {
-            // The usual case: one copy, from the ring into a pooled buffer.
+            // The common case: one copy, from the ring into a pooled buffer.
             let mut buffer = match tag {
                 None => self.pool.copy_of(frame.bytes, headroom),
                 Some(tag) => {

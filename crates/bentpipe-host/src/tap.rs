@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// Data bytes of a full segment, as far as the SYNs told.
+    /// Data bytes of a full segment, as far as the SYNs announced.
     fn segment_bytes(&self) -> u64 {
         let mss = [self.facts.mss, self.peer_mss].into_iter().flatten().min().unwrap_or(MSS_DEFAULT);
         // Ten bytes of timestamps, padded to words, in every segment (RFC 7323 §3).
@@ -80,9 +80,9 @@ impl Connection {
         u64::from(mss).saturating_sub(timestamps).max(1)
     }
 
-    /// The part of `limit` that may be advertised: whole segments, if there is room for one. A sender would fill the rest of the
-    /// window with one small segment a round trip (RFC 1122 §4.2.3.3 asks receivers to avoid that, and stacks without
-    /// window scaling, Linux among them, advertise whole segments).
+    /// The part of `limit` that may be advertised: whole segments, if there is room for one. A sender would fill the
+    /// rest of the window with one small segment a round trip (RFC 1122 §4.2.3.3 asks receivers to avoid that, and
+    /// stacks without window scaling, Linux among them, advertise whole segments).
     fn whole_segments(&self, limit: u64) -> u64 {
         let segment = self.segment_bytes();
         if limit < segment { limit } else { limit / segment * segment }

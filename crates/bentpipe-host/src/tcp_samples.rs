@@ -41,7 +41,7 @@ pub struct SampledConnection {
     pub remote: SocketAddr,
     /// As the kernel last named it (INET_DIAG_CONG), such as `cubic`; empty when it never did.
     pub congestion_control: String,
-    /// In the order of time, never empty, at most 4096. The last is the last the kernel told, whatever was thinned.
+    /// In the order of time, never empty, at most 4096. The last is the last the kernel reported, whatever was thinned.
     pub samples: Vec<TcpSample>,
 }
 
@@ -314,7 +314,7 @@ fn request(family: u8, sequence: u32) -> Vec<u8> {
     bytes
 }
 
-/// A connection as one message tells of it.
+/// A connection as one message reports it.
 #[derive(Clone, Debug, PartialEq)]
 struct Sighting {
     identity: Identity,

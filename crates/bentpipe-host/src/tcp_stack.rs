@@ -49,7 +49,7 @@ pub fn check(config: &TcpConfig) -> Result<(), KeyProblem> {
     if config.rack == Some(false) && config.sack != Some(false) && kernel_release() >= KERNEL_ALWAYS_RACK {
         return refuse(
             "rack",
-            "with SACK, Linux has no other loss detection since 6.17; allowed: sack = false beside it",
+            "with SACK, Linux has no other loss detection since 6.17; allowed: sack = false with it",
         );
     }
     if let Some(configured) = config.hystart {

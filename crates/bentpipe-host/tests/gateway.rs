@@ -5,7 +5,7 @@ mod own_front_end;
 #[path = "gateway/peers.rs"]
 mod peers;
 
-use bentpipe_gateway::file::CaptureRules;
+use bentpipe_gateway::file::InterceptRules;
 use bentpipe_gateway::front_end::Registry;
 use bentpipe_gateway::satellite::keys::{PairKeys, PrivateKey};
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
@@ -108,8 +108,8 @@ fn ruleset(gateway: &Namespace) -> String {
     text
 }
 
-fn rules() -> CaptureRules {
-    CaptureRules {
+fn rules() -> InterceptRules {
+    InterceptRules {
         interfaces: vec!["lan".into()],
         ports: Vec::new(),
         to: Vec::new(),
@@ -120,7 +120,7 @@ fn rules() -> CaptureRules {
     }
 }
 
-/// Relays what is captured, with one gateway where there should be two. Port 7 is bypassed.
+/// Relays what is intercepted, with one gateway where there should be two. Port 7 is bypassed.
 #[derive(Default)]
 struct Relay {
     opening: BTreeMap<SocketId, Request>,
@@ -403,7 +403,7 @@ fn on_a_stick() {
         around.run(send).unwrap();
     };
     for (family, [client, server]) in hosts.into_iter().enumerate() {
-        let rules = CaptureRules { interfaces: vec!["stick".into()], ..rules() };
+        let rules = InterceptRules { interfaces: vec!["stick".into()], ..rules() };
         let options = SiteOptions { rules: Some(rules), ..SiteOptions::default() };
         let watcher = Watcher { peer: server, seen: Bypassed::default() };
         let driver = GatewayDriver::start(Some(&gateway), Clock::start(), watcher, options).unwrap();

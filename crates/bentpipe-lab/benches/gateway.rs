@@ -1,7 +1,8 @@
 //! The performance of a gateway pair in virtual time, next to end-to-end TCP in the same run: `make bench`.
 //!
-//! Medians over the seeds, unless a line says otherwise. A figure that something is asked of has a verdict beside it; the bench
-//! fails when one is missed. `cargo bench -p bentpipe-lab --bench gateway -- SEEDS` takes another number of seeds than ten.
+//! Medians over the seeds, unless a line says otherwise. A figure that something is asked of has a verdict after it;
+//! the bench fails when one is missed. `cargo bench -p bentpipe-lab --bench gateway -- SEEDS` takes another number of
+//! seeds than ten.
 
 use bentpipe_apps::bulk::BulkWorkload;
 use bentpipe_lab::record::{CaseRecord, Record, WorkloadRecord};
@@ -164,9 +165,10 @@ fn first_byte_max(carrier: &Carrier) -> f64 {
     if carrier.keys == EARLY.keys { FIRST_BYTE_EARLY_MAX_S } else { FIRST_BYTE_MAX_S }
 }
 
-/// Best achievable: of every packet of SIZE bytes, SIZE − 40 are data (TCP/IP's own headers); it takes its framed bits on the
-/// link, and is sent again with the chance that a bit of them is wrong, for every copy has to arrive and not once more. The
-/// best goodput is the greatest over all sizes up to the MTU of rate · (SIZE − 40) · 8 ÷ bits · (1 − ratio)^bits.
+/// Best achievable: of every packet of SIZE bytes, SIZE − 40 are data (TCP/IP's own headers); it takes its framed bits
+/// on the link, and is sent again with the chance that a bit of them is wrong, for every copy has to arrive and not
+/// once more. The best goodput is the greatest over all sizes up to the MTU of rate · (SIZE − 40) · 8 ÷ bits · (1 −
+/// ratio)^bits.
 fn acts(seeds: u64, aims: &mut Aims) {
     println!("20 MB over the ACTS T1, {seeds} seeds, medians");
     println!("{:>10}{:>14}{:>10}{:>14}{:>10}", "ratio", "best kbit/s", "at", "pair kbit/s", "share");

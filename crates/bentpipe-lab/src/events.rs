@@ -1,11 +1,11 @@
 //! Events of a run: the begin and end of its cases and workloads, and snapshots of its state.
 //!
-//! Live and virtual runs emit the same events through one [`Sink`]. Times are model time in seconds since the start of their
-//! case, quantities are base units (bits per second, bytes, seconds), as in the record. Events serialise with serde, each with
-//! its name under the key `event`; variants and fields will be added.
+//! Live and virtual runs emit the same events through one [`Sink`]. Times are model time in seconds since the start of
+//! their case, quantities are base units (bits per second, bytes, seconds), as in the record. Events serialise with
+//! serde, each with its name under the key `event`; variants and fields will be added.
 //!
-//! Snapshots come at the start of a case and then at each multiple of [`Sink::interval`]. In virtual time they are exactly then,
-//! and the record does not depend on whether there are any; in a live run they are a moment late.
+//! Snapshots come at the start of a case and then at each multiple of [`Sink::interval`]. In virtual time they are
+//! exactly then, and the record does not depend on whether there are any; in a live run they are a moment late.
 
 mod emitter;
 
@@ -128,7 +128,7 @@ pub struct Snapshot {
     pub workloads: Vec<WorkloadSnapshot>,
     /// Workloads that will run and have not begun, or pause.
     pub waiting: usize,
-    /// Gateways' notices since the snapshot before.
+    /// Gateways' log events since the snapshot before.
     pub log: Vec<SiteEvent>,
     /// The emulator's lateness until now; absent in virtual time, in which nothing is late.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,8 +157,8 @@ pub struct DirectionSnapshot {
     pub delivered_rate: f64,
     /// Bytes that wait.
     pub queue_bytes: u64,
-    /// Seconds until a packet that comes now begins to arrive: what waits at the rate of all channels, and the one-way delay.
-    /// Absent while the rate is zero or the circuit is down.
+    /// Seconds until a packet that comes now begins to arrive: what waits at the rate of all channels, and the one-way
+    /// delay. Absent while the rate is zero or the circuit is down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<f64>,
     /// Total of bytes sent, framing included, rounded up.

@@ -7,7 +7,7 @@ use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedOptions};
 use std::sync::atomic::AtomicBool;
 
-/// 10 Mbit/s, 300 ms each way, a queue of 750 kB, hosts with a window of 64 KB, 20 MB: the link of the issue's figures.
+/// 10 Mbit/s, 300 ms each way, a queue of 750 kB, hosts with a window of 64 KB, 20 MB: the same link in all cases.
 const GEO: &str = "title = 'x'\n[links.sat]\nkind = 'geo-two-way'\nbetween = ['hub', 'ship']\nrate = '10 Mbit/s'\n\
     one_way_delay = '300 ms'\nqueue = { bytes = '750 kB' }\nframing = 'none'\n\
     [hosts.hub.tcp]\nreceive_window = '65535 B'\nwindow_scaling = false\n\

@@ -1,6 +1,6 @@
 //! Bandwidth on demand: how many channels of a bundle the load asks for.
 //!
-//! The rule and its usual values are those of the routers that put ISDN channels together (Multilink Protocol Plus,
+//! The rule and its default values are those of the routers that put ISDN channels together (Multilink Protocol Plus,
 //! RFC 1934; *MAX 6000/3000 Network Configuration Guide*, p. 4-47: Sec History 15, Add Pers 5, Sub Pers 10, Target
 //! Util 70): the average utilisation over the last seconds is held against a target; one call more while it stays above,
 //! one less, the newest, while it stays below. Two things are ours: every second of the history counts the same, and a call

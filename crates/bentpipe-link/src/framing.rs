@@ -134,7 +134,7 @@ impl Framing {
         }
     }
 
-    /// True if the bits depend on what a packet holds, beside its length.
+    /// True if the bits depend on what a packet holds, not only on its length.
     #[must_use]
     pub fn reads_content(&self) -> bool {
         matches!(self, Framing::AsyncPpp(_) | Framing::Ppp(Ppp { bit_stuffing: true, .. }))
@@ -148,7 +148,7 @@ impl Framing {
 }
 
 impl Ppp {
-    /// The usual form: one shared flag, nothing compressed, 16-bit check.
+    /// The common form: one shared flag, nothing compressed, 16-bit check.
     pub const PLAIN: Ppp =
         Ppp { flag_bytes: 1, address_control_bytes: 2, protocol_bytes: 2, fcs_bytes: 2, bit_stuffing: false };
 

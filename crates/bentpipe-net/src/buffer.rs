@@ -31,7 +31,7 @@ struct Shelf {
     free: Mutex<Free>,
 }
 
-/// Storages in the boxes in which they travel.
+/// Buffers, boxed as they travel.
 #[allow(clippy::vec_box)]
 type Free = Vec<Box<Storage>>;
 

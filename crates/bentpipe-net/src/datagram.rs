@@ -114,7 +114,7 @@ pub struct Segment {
     /// Options of a SYN.
     pub syn: Option<SynOptions>,
     /// Blocks received out of order, first to last byte + 1, newest first (RFC 2018 §3). The header has room for 4, or 3
-    /// beside timestamps; what is more is left out.
+    /// besides timestamps; what is more is left out.
     pub sack: Option<Box<SackBlocks>>,
     /// Data.
     pub payload: Payload,
@@ -252,7 +252,7 @@ impl Segment {
         self.header_bytes() + self.payload.length()
     }
 
-    /// Length of the header with its options, padded to words as usual stacks do: timestamps take 12 bytes, SACK 4 and 8
+    /// Length of the header with its options, padded to words as common stacks do: timestamps take 12 bytes, SACK 4 and 8
     /// a block, a SYN's MSS 4, its window scale 4 and SACK permission 4 (2 shared with the timestamps' padding).
     #[must_use]
     #[inline]
@@ -271,7 +271,7 @@ impl Segment {
         TCP_HEADER + self.options_before_sack() + sack
     }
 
-    /// The SACK blocks that go on the wire: as many as the header has room for beside the other options.
+    /// The SACK blocks that go on the wire: as many as the header has room for besides the other options.
     #[must_use]
     #[inline]
     pub fn sack_blocks(&self) -> &[(u32, u32)] {

@@ -1,7 +1,7 @@
 //! A workload's view of its host: sockets that never block.
 //!
 //! A [`Program`] is written once against [`Sockets`]; the emulator drives it over kernel sockets, the simulator over
-//! its own TCP. Both tell it the time.
+//! its own TCP. Both pass it the time.
 //!
 //! Contract: after `poll`, the driver calls `poll` again when any socket of the program may have changed state (became
 //! readable, writable, connected, closed) or when `next_wake` is due. Changes are announced once: a program works each
@@ -137,7 +137,7 @@ pub trait Program: Send {
     fn poll(&mut self, now: Instant, sockets: &mut dyn Sockets);
     /// When `poll` must be called at the latest though no socket changes; `None`: never.
     fn next_wake(&self) -> Option<Instant>;
-    /// Nothing is left to do. A server that waits for further clients is done when all it was told to expect came.
+    /// Nothing is left to do. A server that waits for further clients is done when all it was configured to expect came.
     fn is_done(&self) -> bool;
 }
 

@@ -129,7 +129,7 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Plans addresses and routes. `roles` overrides the usual: a site on several links, and the hub of a broadcast
+    /// Plans addresses and routes. `roles` overrides the defaults: a site on several links, and the hub of a broadcast
     /// link, is a router; others are hosts.
     pub fn new(links: &[LinkSpec], roles: &BTreeMap<String, Role>) -> Result<Plan, PlanError> {
         let mut plan = Plan::default();

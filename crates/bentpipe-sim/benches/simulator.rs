@@ -1,5 +1,5 @@
 //! The simulator's speed in packets (data and acknowledgements, counted as they leave on the link) per CPU second, with
-//! all of TCP switched on, beside ns-3 where that is installed: `make bench`.
+//! all of TCP switched on, against ns-3 where that is installed: `make bench`.
 //!
 //! Every run is a process of its own, so that its peak of memory is its own; rounds are interleaved, medians printed.
 //! `cargo bench -p bentpipe-sim --bench simulator -- ROUNDS CASE` runs fewer.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub struct Setup {
     /// The links, and what they do.
     pub links: Vec<(LinkSpec, LinkConfig)>,
-    /// Roles of sites that are not the usual ones.
+    /// Roles of sites that are not the default ones.
     pub roles: BTreeMap<String, Role>,
     /// TCP settings by site; a site that is missing has the "linux" ones.
     pub tcp: BTreeMap<String, TcpConfig>,
@@ -125,8 +125,8 @@ pub struct Network<P, G = Infallible> {
     /// A program has become done since this was last asked.
     done: bool,
     observers: Vec<Box<dyn Observer>>,
-    /// Boxes that one site has too many of: who receives more packets than it sends feeds who sends more.
-    #[allow(clippy::vec_box)] // the boxes are what is kept
+    /// Free list that sites share: one that receives more packets than it sends feeds one that sends more.
+    #[allow(clippy::vec_box)] // the allocations are what is reused
     free_list: Vec<Box<Datagram>>,
 }
 

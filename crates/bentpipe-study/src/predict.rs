@@ -1,6 +1,6 @@
-//! The analytic models' predictions of a transfer over a link: the inputs that the link and the TCP settings give, and a row
-//! a model; and what the simulator makes of the same transfer. Pure: a question in, an answer out. `docs/reference/models.md`
-//! explains the models and where they hold.
+//! The analytic models' predictions of a transfer over a link: the inputs that the link and the TCP settings give, and
+//! a row a model; and what the simulator makes of the same transfer. Pure: a question in, an answer out.
+//! `docs/reference/models.md` explains the models and where they hold.
 
 mod simulate;
 
@@ -177,7 +177,7 @@ const LOSSES_NONE: f64 = 0.1;
 pub(crate) const HEADERS: u64 = 40;
 /// The timestamps option with its padding (RFC 7323, appendix A).
 pub(crate) const TIMESTAMPS: u64 = 12;
-/// A SYN with the usual options: MSS, SACK permitted, timestamps, window scale (20 bytes).
+/// A SYN with the common options: MSS, SACK permitted, timestamps, window scale (20 bytes).
 const SYN: u64 = 60;
 /// An Ethernet header, on a link that carries Ethernet.
 const ETHERNET: u64 = 14;

@@ -161,7 +161,7 @@ pub struct Progress {
     pub errors: usize,
     /// Runs under way.
     pub running: usize,
-    /// Seconds that are left, once there is something to tell it from.
+    /// Seconds that are left, once there is something to estimate it from.
     pub seconds_left: Option<f64>,
 }
 
@@ -174,8 +174,8 @@ pub struct Ran {
     pub invalid: Vec<Vec<String>>,
 }
 
-/// The runs of a study. [`Runs::scenario`] and [`Runs::measure`] are called by workers, through [`Runs::Shared`]; all else by
-/// the caller's thread.
+/// The runs of a study. [`Runs::scenario`] and [`Runs::measure`] are called by workers, through [`Runs::Shared`]; all
+/// else by the caller's thread.
 pub trait Runs {
     /// Identifies a run within the study.
     type Key: Copy + Send;

@@ -91,8 +91,8 @@ pub enum GatewayAction {
 
 /// Run a gateway
 ///
-/// SIGTERM or SIGINT ends it once its connections have ended or the time for that is over, a second one at once; SIGHUP reads
-/// the link's rate from the file again. docs/reference/gateway.md explains the file.
+/// SIGTERM or SIGINT ends it once its connections have ended or the time for that is over, a second one at once; SIGHUP
+/// reads the link's rate from the file again. docs/reference/gateway.md explains the file.
 #[derive(Debug, Args)]
 pub struct GatewayArguments {
     /// The gateway's file
@@ -143,8 +143,9 @@ pub enum LinksAction {
 
 /// Say what the analytic models of TCP and the simulator predict for a transfer
 ///
-/// The client is at the terminal, the server at the hub. Nothing is sent: these are formulas, each with its source, fed with
-/// what the link and the TCP settings say, and beside them the same transfer in virtual time. docs/reference/models.md explains them.
+/// The client is at the terminal, the server at the hub. Nothing is sent: these are formulas, each with its source, fed
+/// with what the link and the TCP settings say, and the same transfer in virtual time. docs/reference/models.md
+/// explains them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  bentpipe predict acts-t1 --tcp windows-95 --bytes '5 MB'\n  \
 bentpipe predict geo-two-way --tcp tcp-lfn --set noise=1e-6 --set 'tcp.receive_window=64 KiB' --bytes '50 MB'")]
@@ -152,7 +153,8 @@ pub struct PredictArguments {
     /// A name from the catalogue (`bentpipe links`), or a link file
     #[arg(value_name = "LINK")]
     pub link: String,
-    /// Override a field of the link ('one_way_delay=250 ms') or of TCP ('tcp.receive_window=64 KiB'); may be given several times
+    /// Override a field of the link ('one_way_delay=250 ms') or of TCP ('tcp.receive_window=64 KiB'); may be given
+    /// several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// TCP preset of both sides (`bentpipe presets`)
@@ -190,8 +192,8 @@ pub struct TuneArguments {
     /// A name from the catalogue (`bentpipe links`), or a link file
     #[arg(value_name = "LINK")]
     pub link: String,
-    /// Override a field of the link ('one_way_delay=250 ms') or of both hosts' TCP as it is now ('tcp.syn_retries=3'); may be
-    /// given several times
+    /// Override a field of the link ('one_way_delay=250 ms') or of both hosts' TCP as it is now ('tcp.syn_retries=3');
+    /// may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Both hosts as they are now (`bentpipe presets`)
@@ -287,8 +289,8 @@ pub struct RunArguments {
     /// Simulate in virtual time instead of moving real packets
     #[arg(long = "virtual")]
     pub virtual_time: bool,
-    /// Run every case twice, without and with a gateway pair, and show both side by side. The pair is the one that [gateways]
-    /// describes, or one with the usual settings on the link with the longest round trip
+    /// Run every case twice, without and with a gateway pair, and show both side by side. The pair is the one that
+    /// [gateways] describes, or one with the default settings on the link with the longest round trip
     #[arg(long, value_name = "WHAT", value_enum)]
     pub compare: Option<Compare>,
     /// With --virtual: leave out commands, which only a live run can run
@@ -377,7 +379,8 @@ pub struct SweepArguments {
 
 /// List the experiments, or run some and hold them against the papers they are from
 ///
-/// An experiment is a folder with a scenario and what a paper published about it. docs/reference/experiments.md states the rules.
+/// An experiment is a folder with a scenario and what a paper published about it. docs/reference/experiments.md states
+/// the rules.
 #[derive(Debug, Args)]
 pub struct ExperimentsArguments {
     /// Where the experiments are
@@ -393,14 +396,14 @@ pub struct ExperimentsArguments {
 pub enum ExperimentsAction {
     /// List them with their papers and the numbers of their results
     List,
-    /// Run some, or all, and print what was published beside what is measured
+    /// Run some, or all, and print what was published and what is measured
     Run(ExperimentsRunArguments),
 }
 
-/// Run some, or all, and print what was published beside what is measured
+/// Run some, or all, and print what was published and what is measured
 ///
-/// In virtual time, on every core, each point as often as its scenario asks for. A verdict is within, outside, trend holds, or
-/// cannot be compared; the exit status does not depend on them.
+/// In virtual time, on every core, each point as often as its scenario asks for. A verdict is within, outside, trend
+/// holds, or cannot be compared; the exit status does not depend on them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  bentpipe experiments run kruse-xftp --out runs/kruse\n  \
 bentpipe experiments run all --markdown > docs/results.md")]
@@ -463,7 +466,8 @@ pub struct GetArguments {
 
 /// Send files over FTP or HTTP; resume what was interrupted
 ///
-/// FTP: several files at once, one connection each; the same command goes on where an earlier one was interrupted. HTTP: PUT.
+/// FTP: several files at once, one connection each; the same command goes on where an earlier one was interrupted.
+/// HTTP: PUT.
 #[derive(Debug, Args)]
 #[command(after_help = concat!("Example:\n  bentpipe put *.jpg ftp://user:password@example.org/incoming/\n\n", transfer_status!()))]
 pub struct PutArguments {
@@ -504,7 +508,7 @@ pub struct ReportArguments {
     /// The record.json that a run left, or its folder
     #[arg(value_name = "RECORD", value_hint = ValueHint::AnyPath)]
     pub record: PathBuf,
-    /// Where to write the HTML report; by default report.html beside the record
+    /// Where to write the HTML report; by default report.html in the record's folder
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
     /// Print the record as JSON of the current version instead; no report is written unless --out names one
@@ -515,8 +519,8 @@ pub struct ReportArguments {
 /// Compare live runs with simulated ones, scenario by scenario
 ///
 /// Each scenario of the list runs against the kernel and in the simulator with the same settings. Without errors the means
-/// must agree within 3 %; with errors the 95 % confidence interval of live ÷ virtual must lie within ±5 %, and live runs are
-/// added until that is decided. A live run that was late is repeated, never used.
+/// must agree within 3 %; with errors the 95 % confidence interval of live ÷ virtual must lie within ±5 %, and live
+/// runs are added until that is decided. A live run that was late is repeated, never used.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status: 0 all agree; 1 one differs, is undecided or could not run; 2 bad input.")]
 pub struct ParityArguments {

@@ -4,7 +4,7 @@ use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
 
-/// Writes `bytes` to `path`: into a temporary file beside it, synced, then renamed.
+/// Writes `bytes` to `path`: into a temporary file in the same folder, synced, then renamed.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let name = path.file_name().context("the path names no file")?.to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));

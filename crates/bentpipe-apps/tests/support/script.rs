@@ -1,4 +1,4 @@
-//! A program that says what it is told to say: a real client's bytes, or a server that misbehaves.
+//! A scripted program: a real client's bytes, or a server that misbehaves.
 
 use bentpipe_apps::{App, Report, Status};
 use bentpipe_net::socket::{Connection, Program, Received, SocketId, Sockets};

@@ -9,7 +9,7 @@ pub(super) const KIND: Kind = Kind {
     key: None,
     read: |_| {
         Ok(FrontEndSettings::new(
-            "capture",
+            "intercept",
             "interception",
             toml::Value::Boolean(true),
             None,

@@ -1,7 +1,7 @@
 //! The keys by which the two gateways of a pair know each other: Ed25519 (RFC 8032), written as short texts.
 //!
-//! Each gateway keeps its own private key and is told the other's public key; there are no certificates and nothing
-//! expires. `bentpipe gateway keys` makes and shows them.
+//! Each gateway keeps its own private key and is configured with the other's public key; there are no certificates and
+//! nothing expires. `bentpipe gateway keys` makes and shows them.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

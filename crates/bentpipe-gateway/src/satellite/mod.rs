@@ -112,14 +112,14 @@ pub enum Loss {
     /// Silence for longer than the hold time.
     #[error("the other gateway was silent for longer than the hold time")]
     Silence,
-    /// The other side was started anew and knows nothing of this connection.
-    #[error("the other gateway was started anew")]
+    /// The other side was restarted and knows nothing of this connection.
+    #[error("the other gateway was restarted")]
     Restarted,
     /// The other side ended it in order.
     #[error("the other gateway ended the connection")]
     Closed,
     /// The other side's key is not the one that is pinned here, or ours is not known there.
-    #[error("the other gateway's key is not the one this gateway was told, or the other does not know ours")]
+    #[error("the other gateway's key is not the configured one, or the other does not know ours")]
     Unauthenticated,
     /// The other side speaks another version of the protocol.
     #[error(
@@ -251,7 +251,8 @@ pub trait Satellite: Send {
     fn set_rate(&mut self, now: Instant, rate: Option<BitRate>);
     /// The rate of the direction in which this side receives has changed; `None`: guessed.
     fn set_incoming(&mut self, _: Instant, _: Option<BitRate>) {}
-    /// The share of the link, bits per second on the wire, that traffic beside the pair uses now; the pair leaves it free.
+    /// The share of the link, bits per second on the wire, that traffic which bypasses the pair uses now; the pair
+    /// leaves it free.
     fn set_bypass(&mut self, now: Instant, rate: BitRate);
     /// Ends the connection in order.
     fn close(&mut self, now: Instant);

@@ -72,7 +72,7 @@ fn sixty_four_readers_who_rest_slow_nobody_down() {
     let old = fetch(&mut world, unhurried, &file);
     unhurried = connect(&mut world, false);
     let new = fetch(&mut world, unhurried, &file);
-    println!("10 MB alone {alone:.2} s, beside the resting readers {old:.2} s and on a new connection {new:.2} s");
+    println!("10 MB alone {alone:.2} s, with the resting readers {old:.2} s and on a new connection {new:.2} s");
     assert!(old < alone * 1.02 && new < alone + 2.0, "{alone} {old} {new}");
     let buffered = world.gateways.each_ref().map(|gateway| gateway.metrics().memory_buffered);
     assert!(buffered.iter().all(|buffered| *buffered < MEMORY), "{buffered:?}");

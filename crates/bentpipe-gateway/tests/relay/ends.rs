@@ -129,7 +129,8 @@ fn each_direction_ends_for_itself() {
     }
 }
 
-/// An orderly end is no reason to leave a reader alone with the kernel: it is told if the gateway ends before it has all.
+/// An orderly end is no reason to leave a reader alone with the kernel: it gets a reset if the gateway ends before it
+/// has all.
 #[test]
 fn what_has_ended_stays_until_its_reader_has_everything() {
     for dies in [false, true] {

@@ -44,7 +44,7 @@ fn when_the_pair_is_lost_every_connection_is_reset_and_requests_follow_the_polic
     }
 }
 
-/// The other gateway was started anew: requests wait for the pair's next connection, and are made again.
+/// The other gateway was restarted: requests wait for the pair's next connection, and are made again.
 #[test]
 fn a_pair_that_connects_again_soon_keeps_its_requests() {
     for (fail, refusal) in POLICIES {

@@ -182,7 +182,7 @@ fn play(world: &mut World, runs: &mut [Run], mut fault: impl FnMut(usize, &mut W
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
-    /// The same over QUIC and a link that loses packets, with a gateway that is killed and started anew.
+    /// The same over QUIC and a link that loses packets, with a gateway that is killed and restarted.
     #[test]
     fn nor_over_quic_when_a_gateway_is_killed(
         plans in proptest::collection::vec(plan(), 1..5),

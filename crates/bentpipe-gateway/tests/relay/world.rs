@@ -91,7 +91,7 @@ impl World {
         world
     }
 
-    /// A gateway is killed and started anew; its kernel resets what it had open.
+    /// A gateway is killed and restarted; its kernel resets what it had open.
     pub fn kill(&mut self, end: usize) {
         let site = &mut self.sites[end];
         for tcp in site.sockets.values_mut().filter(|tcp| !tcp.closed) {

@@ -96,8 +96,8 @@ fn a_newly_declared_rate_counts_at_once() {
     assert!((19_000_000..20_100_000).contains(&bits), "{bits}");
 }
 
-/// Bytes a second of 6 MB from the hub, when both sides are told of 1 Mbit/s at first and of 10 then, or of 10 from the
-/// start.
+/// Bytes a second of 6 MB from the hub, when both sides are configured with 1 Mbit/s at first and of 10 then, or of 10
+/// from the start.
 fn told_of_ten(reload: bool) -> f64 {
     let ten = Some(BitRate::from_bps(10_000_000));
     let first = if reload { Some(BitRate::from_bps(1_000_000)) } else { ten };

@@ -1,4 +1,4 @@
-//! Who is let in, and what a stranger can do.
+//! Authentication, and the limits of unauthenticated peers.
 
 use super::GEO;
 use super::support::*;
@@ -75,7 +75,7 @@ fn call(world: &mut World, caller: u32) {
     }
 }
 
-/// Runs for so long while a hundred strangers a second call; what the hub held of them at most.
+/// Runs for so long while a hundred unauthenticated peers a second call; what the hub held of them at most.
 fn run_flooded(world: &mut World, callers: &mut u32, time: f64, done: impl Fn(&World) -> bool) -> u64 {
     let (end, mut most) = (world.now + seconds(time), 0);
     while world.now < end && !done(world) {
@@ -170,7 +170,7 @@ fn unauthenticated_packets_do_not_starve_a_thin_link() {
         assert!(world.stations.iter().all(|station| station.count(&Event::Silent) == 0));
         let time = flow.ended.unwrap().since(start).as_secs_f64();
         let sent = world.offered[HUB] - before;
-        // While the pair rests, strangers get their share and no more.
+        // While the pair rests, unauthenticated peers get their share and no more.
         let (rest, begin) = (seconds(20.0), world.now);
         let before = world.link_bytes()[HUB];
         while flood && world.now < begin + rest {

@@ -37,7 +37,7 @@ pub fn link_config(text: &str) -> LinkConfig {
     file.config().unwrap_or_else(|problem| panic!("{problem}"))
 }
 
-/// What happens to packets between the link and the receiver, beside the link itself.
+/// What happens to packets between the link and the receiver, apart from the link itself.
 #[derive(Clone, Copy, Default)]
 pub struct Mischief {
     pub duplicate: f64,
@@ -233,7 +233,7 @@ pub struct World {
     pub offered: [u64; 2],
 }
 
-/// What both sides of a link are told of it.
+/// The configuration of both sides of a link.
 pub fn configs(link: &LinkConfig) -> [SatelliteConfig; 2] {
     [(&link.forward, Side::Hub), (&link.back, Side::Terminal(hub_address()))].map(|(direction, side)| {
         let rate = direction.rate.highest();
@@ -320,7 +320,7 @@ impl World {
         self.doomed.insert((side, self.sent[side]));
     }
 
-    /// What a side was told.
+    /// The configuration of a side.
     pub fn config_of(&self, side: usize) -> &SatelliteConfig {
         &self.configs[side]
     }
@@ -333,7 +333,7 @@ impl World {
         &mut self.stations[TERMINAL]
     }
 
-    /// Starts a side anew, with the same keys.
+    /// Restarts a side, with the same keys.
     pub fn restart(&mut self, side: usize) {
         self.number += 1;
         let seed = Seed(self.seed).child(&format!("again {}", self.number)).0;

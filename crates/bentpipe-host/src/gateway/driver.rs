@@ -161,7 +161,7 @@ impl GatewayDriver<Gateway> {
         self.with(Gateway::take_log).unwrap_or_default()
     }
 
-    /// Resets what is still open, takes leave of the other gateway, and ends. The last figures.
+    /// Resets what is still open, takes leave of the other gateway, and ends. The last metrics.
     #[must_use]
     pub fn stop(self) -> Metrics {
         self.with(Gateway::end);

@@ -4,7 +4,7 @@
 //! does: however this process ends, `kill -9` included, the kernel takes the rules away, and connections pass by the
 //! gateway. A second table, if asked for, stays: what refuses new connections then (`fail = "closed"`).
 //!
-//! A pure SYN that is to be captured is logged to us and dropped, in one rule, so that what we see and what is held are the
+//! A pure SYN that is to be intercepted is logged to us and dropped, in one rule, so that what we see and what is held are the
 //! same. An admitted SYN comes in again on the loopback device, with our mark, and `tproxy` gives it to the listener.
 //! Marked packets are routed to this host whatever their address.
 //!
@@ -15,7 +15,7 @@
 
 use super::netfilter::PacketLog;
 use crate::netlink::{Netlink, NextHop, Rule};
-use bentpipe_gateway::file::{CaptureRules, Network};
+use bentpipe_gateway::file::{InterceptRules, Network};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
@@ -41,15 +41,15 @@ pub struct Marks {
 /// The parameters of the rules.
 pub(crate) struct Rules<'a> {
     /// The connections to intercept, if any.
-    pub capture: Option<&'a CaptureRules>,
+    pub intercept: Option<&'a InterceptRules>,
     /// New connections are refused when the gateway is gone.
     pub closed: bool,
     /// Ports of the listeners on the loopback addresses.
     pub port_v4: u16,
     pub port_v6: Option<u16>,
-    /// The log group that tells us of SYNs; its number also names the rest.
+    /// The log group that reports SYNs; its number also names the rest.
     pub group: u16,
-    /// SYNs a second that are captured at most; the rest are lost, and their clients ask again.
+    /// SYNs a second that are intercepted at most; the rest are lost, and their clients ask again.
     pub rate_max: u32,
     /// Requests that may be held, and so be admitted at once.
     pub held_max: usize,
@@ -72,7 +72,7 @@ pub struct Firewall {
     leaves: String,
 }
 
-/// Before the main table's rule (32766), and before what is usual for virtual private networks.
+/// Before the main table's rule (32766), and before the numbers that virtual private networks use.
 const PRIORITY: u32 = 100;
 /// Upper half of the marks: "bp".
 const MARK: u32 = 0x6270_0000;
@@ -82,7 +82,7 @@ const SENT_ON: u32 = 0x8000;
 const RELAYED: u32 = 0x1000;
 /// The log prefix of a SYN that bypasses the gateway.
 pub(crate) const PASSING: &str = "passing";
-/// SYNs that pass by of which we are told, a second: a repeated one does as well.
+/// Bypassing SYNs that are reported, a second: a repeated one does as well.
 const PASSING_RATE: u32 = 200;
 const INSTALL_LIMIT: Duration = Duration::from_secs(10);
 /// Longest wait for the rules of a predecessor to go.
@@ -135,14 +135,14 @@ impl Firewall {
 
     fn try_install(rules: &Rules) -> io::Result<Firewall> {
         // What would end the quotation in a rule.
-        let names = rules.capture.iter().flat_map(|capture| &capture.interfaces);
+        let names = rules.intercept.iter().flat_map(|intercept| &intercept.interfaces);
         if let Some(name) = names.into_iter().find(|name| name.contains(['"', '\\', '\n'])) {
             let what = format!("{name:?} cannot be named in a firewall rule");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let (output, said) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let mut command = nft();
-        // It keeps a history of what it is told in a file at home.
+        // It keeps a history of its input in a file at home.
         command.arg("-i").env("HOME", "/nonexistent").stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said);
         let mut nft = command.spawn().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
@@ -307,7 +307,7 @@ impl Rules<'_> {
             line.push_str(what);
             line.push_str("; ");
         };
-        add(&format!("chain inet {table} beside"));
+        add(&format!("chain inet {table} bypass"));
         add(&format!("chain inet {table} site"));
         add(&format!("chain inet {table} in {{ type filter hook prerouting priority mangle; policy accept; }}"));
         // What is relayed ends and begins here; what is forwarded to the link goes past.
@@ -320,7 +320,7 @@ impl Rules<'_> {
         let ours = format!("socket mark {relayed:#x} meta mark set {mark:#x} accept");
         add(&format!("rule inet {table} in iifname != lo {NO_REQUEST} {ours}"));
         add(&format!("rule inet {table} in iifname != lo meta l4proto {{ 1, 58 }} {ours}"));
-        if let Some(capture) = self.capture {
+        if let Some(intercept) = self.intercept {
             // To the listener: SYNs that are admitted, and what ends the handshake.
             add(&format!("chain inet {table} listener"));
             add(&format!("rule inet {table} listener meta mark set {mark:#x}"));
@@ -356,8 +356,8 @@ impl Rules<'_> {
                 add(&format!("rule inet {table} in iifname != lo {NO_REQUEST} {ends} @admitted_{ip} goto listener"));
                 add(&format!("rule inet {table} out meta mark {sent_on:#x} delete @admitted_{ip} {{ {ends} }}"));
             }
-            add(&format!("rule inet {table} in iifname {} jump site", interfaces(capture)));
-            for condition in conditions(capture) {
+            add(&format!("rule inet {table} in iifname {} jump site", interfaces(intercept)));
+            for condition in conditions(intercept) {
                 add(&format!("rule inet {table} site {condition}"));
             }
             let rate = self.rate_max;
@@ -366,8 +366,8 @@ impl Rules<'_> {
             // A SYN of a connection that passes by may not ask for longer segments than the way out carries.
             let clamp = "tcp flags syn tcp option maxseg size set rt mtu";
             add(&format!("chain inet {table} through {{ type filter hook forward priority mangle; policy accept; }}"));
-            add(&format!("rule inet {table} through iifname {} {clamp}", interfaces(capture)));
-            add(&format!("rule inet {table} through oifname {} {clamp}", interfaces(capture)));
+            add(&format!("rule inet {table} through iifname {} {clamp}", interfaces(intercept)));
+            add(&format!("rule inet {table} through oifname {} {clamp}", interfaces(intercept)));
             add(&format!("rule inet {table} out meta mark {sent_on:#x} {clamp}"));
         }
         // A client that asks past us, by the way that leads to it, has forgotten the connection that we have in its name.
@@ -377,22 +377,22 @@ impl Rules<'_> {
         add(&format!("rule inet {table} in iifname != lo {request} {tell}"));
         // Where a server on a network of this machine does not exist, the kernel says so to the client, in whose name we
         // asked: we must hear it too.
-        add(&format!("chain inet {table} told {{ type filter hook output priority mangle; policy accept; }}"));
+        add(&format!("chain inet {table} reports {{ type filter hook output priority mangle; policy accept; }}"));
         let hear = format!("limit rate 200/second log group {} queue-threshold 1", self.group);
-        add(&format!("rule inet {table} told icmp type destination-unreachable {hear}"));
-        add(&format!("rule inet {table} told icmpv6 type destination-unreachable {hear}"));
+        add(&format!("rule inet {table} reports icmp type destination-unreachable {hear}"));
+        add(&format!("rule inet {table} reports icmpv6 type destination-unreachable {hear}"));
         if self.closed
-            && let Some(capture) = self.capture
+            && let Some(intercept) = self.intercept
         {
             let closed = format!("{table}_closed");
             add(&format!("table inet {closed}"));
             line.push_str(&format!("flush table inet {closed}; "));
             let mut add = |what: &str| line.push_str(&format!("add {what}; "));
-            add(&format!("chain inet {closed} beside"));
+            add(&format!("chain inet {closed} bypass"));
             add(&format!("chain inet {closed} site"));
             add(&format!("chain inet {closed} through {{ type filter hook forward priority filter; policy accept; }}"));
-            add(&format!("rule inet {closed} through iifname {} jump site", interfaces(capture)));
-            for condition in conditions(capture) {
+            add(&format!("rule inet {closed} through iifname {} jump site", interfaces(intercept)));
+            for condition in conditions(intercept) {
                 add(&format!("rule inet {closed} site {condition}"));
             }
             add(&format!("rule inet {closed} site reject with tcp reset"));
@@ -408,8 +408,9 @@ impl Rules<'_> {
     }
 }
 
-/// Counts what is forwarded by this way. Of packets that came in by the same device, those to the site have another next hop;
-/// it is known of the family by which the gateways reach each other, and both directions of the other family count.
+/// Counts what is forwarded by this way. Of packets that came in by the same device, those to the site have another
+/// next hop; it is known of the family by which the gateways reach each other, and both directions of the other family
+/// count.
 fn count_order(table: &str, route: &NextHop) -> String {
     let (set, chain) = (format!("inet {table} {LINK}"), format!("inet {table} {TURNED}"));
     let counter = format!("counter name {COUNTER}");
@@ -433,25 +434,25 @@ const ADMITTED_SECONDS: usize = 18;
 const ADMITTED_MAX: usize = 1 << 20;
 const NO_REQUEST: &str = "tcp flags & (fin|syn|rst|ack) != syn";
 
-/// The rules that all but a SYN to be captured leave the chain by.
-fn conditions(capture: &CaptureRules) -> Vec<String> {
+/// The rules that all but a SYN to be intercepted leave the chain by.
+fn conditions(intercept: &InterceptRules) -> Vec<String> {
     let mut rules = vec![
         "fib daddr type != unicast return".to_owned(),
         "ip6 daddr fe80::/10 return".to_owned(),
-        "meta l4proto != 6 goto beside".to_owned(),
+        "meta l4proto != 6 goto bypass".to_owned(),
         // TCP behind extension headers.
-        "meta nfproto ipv6 ip6 nexthdr != 6 goto beside".to_owned(),
-        format!("{NO_REQUEST} goto beside"),
+        "meta nfproto ipv6 ip6 nexthdr != 6 goto bypass".to_owned(),
+        format!("{NO_REQUEST} goto bypass"),
     ];
-    let mut leave = |condition: String| rules.push(format!("{condition} goto beside"));
-    if !capture.ports.is_empty() {
-        leave(format!("tcp dport != {}", ports(&capture.ports)));
+    let mut leave = |condition: String| rules.push(format!("{condition} goto bypass"));
+    if !intercept.ports.is_empty() {
+        leave(format!("tcp dport != {}", ports(&intercept.ports)));
     }
-    if !capture.except_ports.is_empty() {
-        leave(format!("tcp dport {}", ports(&capture.except_ports)));
+    if !intercept.except_ports.is_empty() {
+        leave(format!("tcp dport {}", ports(&intercept.except_ports)));
     }
     for (which, wanted, left_alone) in
-        [("daddr", &capture.to, &capture.except_to), ("saddr", &capture.from, &capture.except_from)]
+        [("daddr", &intercept.to, &intercept.except_to), ("saddr", &intercept.from, &intercept.except_from)]
     {
         for (family, is_family) in [("ip", IpAddr::is_ipv4 as fn(&IpAddr) -> bool), ("ip6", IpAddr::is_ipv6)] {
             if let Some(networks) = networks(left_alone, is_family) {
@@ -470,8 +471,8 @@ fn conditions(capture: &CaptureRules) -> Vec<String> {
     rules
 }
 
-fn interfaces(capture: &CaptureRules) -> String {
-    let names: Vec<String> = capture.interfaces.iter().map(|name| format!("\"{name}\"")).collect();
+fn interfaces(intercept: &InterceptRules) -> String {
+    let names: Vec<String> = intercept.interfaces.iter().map(|name| format!("\"{name}\"")).collect();
     format!("{{ {} }}", names.join(", "))
 }
 

@@ -23,7 +23,7 @@ pub struct Counter {
 const GROUPS: std::ops::Range<u16> = 25_200..25_264;
 /// Bytes of SYNs that may wait in the kernel; more are lost, and their clients ask again.
 const WAITING_BYTES: usize = 1 << 20;
-/// Bytes of a caught packet that are wanted: the longest headers of IP and TCP, and a few.
+/// Bytes of an intercepted packet that are wanted: the longest headers of IP and TCP, and a few.
 const COPY_BYTES: u32 = 256;
 
 const MESSAGE_HEADER: usize = 16;

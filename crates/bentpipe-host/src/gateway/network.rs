@@ -54,7 +54,7 @@ impl Network {
 
     fn rules<'a>(&self, options: &'a SiteOptions, admitted: &'a [Endpoints]) -> io::Result<Rules<'a>> {
         Ok(Rules {
-            capture: options.rules.as_ref(),
+            intercept: options.rules.as_ref(),
             closed: options.closed,
             port_v4: port_of(&self.listener_v4)?,
             port_v6: self.listener_v6.as_ref().map(port_of).transpose()?,
@@ -106,8 +106,9 @@ fn check_filter() -> io::Result<()> {
     for name in ["net.ipv4.conf.all.rp_filter", "net.ipv4.conf.lo.rp_filter"] {
         let value = read_sysctl(name).unwrap_or_default();
         if value == "1" {
-            let what =
-                format!("the sysctl {name} is 1 (strict), with which connections cannot be captured: set it to 2 or 0");
+            let what = format!(
+                "the sysctl {name} is 1 (strict), with which connections cannot be intercepted: set it to 2 or 0"
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
     }

@@ -1,13 +1,13 @@
 //! Settings of a gateway's site.
 
-use bentpipe_gateway::file::CaptureRules;
+use bentpipe_gateway::file::InterceptRules;
 use std::net::SocketAddr;
 
 /// Settings of a gateway's site in the kernel.
 #[derive(Clone, Debug)]
 pub struct SiteOptions {
     /// Which connections are intercepted; `None`: none, the gateway is an explicit proxy only.
-    pub rules: Option<CaptureRules>,
+    pub rules: Option<InterceptRules>,
     /// When the gateway is gone without having been stopped, what it would intercept is refused instead of forwarded.
     pub closed: bool,
     /// Connections are made in their clients' names.

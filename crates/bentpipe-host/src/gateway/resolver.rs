@@ -1,4 +1,4 @@
-//! Names looked up beside the driver's thread: the C library's resolver blocks.
+//! Names looked up outside the driver's thread: the C library's resolver blocks.
 //!
 //! A name whose servers do not answer holds a thread for as long as the C library is patient (10 s and more,
 //! resolv.conf(5)). So no client has more than a share of the threads, and clients take turns.

@@ -11,7 +11,7 @@ const KEPT: [u32; 3] = [10, 12, 13];
 /// Rights over the network that a gateway can use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rights {
-    /// To capture connections, and to use their clients' addresses: CAP_NET_ADMIN and CAP_NET_RAW.
+    /// To intercept connections, and to use their clients' addresses: CAP_NET_ADMIN and CAP_NET_RAW.
     pub network: bool,
 }
 

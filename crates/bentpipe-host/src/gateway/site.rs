@@ -92,7 +92,7 @@ impl Site {
         }
         for name in options.rules.iter().flat_map(|rules| &rules.interfaces).filter(|name| index_of(name).is_err()) {
             remarks.push_back(format!(
-                "there is no interface {name:?}: nothing is captured there until there is one; there are: {}",
+                "there is no interface {name:?}: nothing is intercepted there until there is one; there are: {}",
                 interfaces().join(", ")
             ));
         }

@@ -1,5 +1,5 @@
-//! Sockets of a gateway's site: a program's kernel sockets ([`SocketsView`]) with what relaying needs, and the requests that
-//! the firewall holds.
+//! Sockets of a gateway's site: a program's kernel sockets ([`SocketsView`]) with what relaying needs, and the requests
+//! that the firewall holds.
 
 use super::firewall;
 use super::network::Network;
@@ -302,7 +302,7 @@ impl Interception for GatewayView<'_> {
             Refusal::Bypassed => network.injector.send_on(&syn),
         };
         if let Err(error) = sent {
-            self.site.remark(format!("cannot tell {} what became of its request: {error}", request.client));
+            self.site.remark(format!("cannot answer the request of {}: {error}", request.client));
         }
         if how == Refusal::Bypassed {
             self.site.held.bypassed(request, self.sockets.clock.now() + BYPASS_KEPT);

@@ -1,4 +1,4 @@
-//! A caught SYN, and the packets that answer it in place of a server or a router.
+//! An intercepted SYN, and the packets that answer it in place of a server or a router.
 
 use bentpipe_net::datagram::flag;
 use bentpipe_net::headers::{self, ECN, IPV6_HEADER, checksum, complete_checksum, protocol, set_ip_checksum, sum};

@@ -35,7 +35,7 @@ const PROGRESS_LIMIT: Duration = Duration::from_secs(60);
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A terminal whose connections are taken.
-pub(super) struct Captured {
+pub(super) struct Intercepted {
     pub address: Ipv4Addr,
     /// Its largest packet on the link.
     pub mtu: u64,
@@ -45,12 +45,12 @@ pub(super) struct Captured {
 pub(super) fn start(
     emulation: &Emulation,
     hub: usize,
-    terminals: &[Captured],
+    terminals: &[Intercepted],
     translate: impl Fn(SocketAddrV4) -> Option<SocketAddrV4> + Send + Sync + 'static,
 ) -> Result<TcpExit, InternetError> {
     let listener = emulation.namespace(hub).run(listen)?;
     let port = listener.local_addr().map_err(InternetError::Start)?.port();
-    capture(emulation, hub, terminals, port)?;
+    intercept(emulation, hub, terminals, port)?;
     let connections = Arc::new(Connections::default());
     let accepting = listener.try_clone().map_err(InternetError::Start)?;
     let accepted = connections.clone();
@@ -82,15 +82,15 @@ fn listen() -> io::Result<TcpListener> {
 
 /// The firewall's rules. Packets between sites are left alone. `tproxy` makes the kernel put fragments together, and
 /// passt would take the first for the whole: what was in fragments is dropped.
-fn capture(emulation: &Emulation, hub: usize, terminals: &[Captured], port: u16) -> Result<(), InternetError> {
+fn intercept(emulation: &Emulation, hub: usize, terminals: &[Intercepted], port: u16) -> Result<(), InternetError> {
     let interfaces = emulation.plan.sites.iter().flat_map(|site| &site.interfaces);
     let segments: BTreeSet<Ipv4Addr> = interfaces.map(|interface| network(interface.segment)).collect();
     let near: Vec<String> = segments.iter().map(|segment| format!("{segment}/{SEGMENT_PREFIX}")).collect();
     let mut rules = "add table ip internet; \
-                     add chain ip internet captured { type filter hook prerouting priority mangle; };"
+                     add chain ip internet intercepted { type filter hook prerouting priority mangle; };"
         .to_owned();
-    for Captured { address, mtu } in terminals {
-        let far = format!("add rule ip internet captured ip saddr {address} ip daddr != {{ {} }}", near.join(", "));
+    for Intercepted { address, mtu } in terminals {
+        let far = format!("add rule ip internet intercepted ip saddr {address} ip daddr != {{ {} }}", near.join(", "));
         rules.push_str(&format!("{far} meta l4proto tcp tproxy to 127.0.0.1:{port} accept;"));
         rules.push_str(&format!("{far} ip length > {mtu} drop;"));
     }
@@ -107,7 +107,7 @@ fn capture(emulation: &Emulation, hub: usize, terminals: &[Captured], port: u16)
     })?;
     let output = child.wait_with_output().map_err(InternetError::Start)?;
     if !output.status.success() {
-        return Err(InternetError::Capture(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")));
+        return Err(InternetError::Intercept(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")));
     }
     Ok(())
 }

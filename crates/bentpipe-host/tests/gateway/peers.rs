@@ -1,5 +1,5 @@
 //! What a client and a server see of each other, whatever stands between them, and how their namespaces are joined. The tests
-//! of the capture (`bentpipe-host/tests/gateway.rs`) and of the daemons (`bentpipe/tests/gateway`) both use it.
+//! of the interception (`bentpipe-host/tests/gateway.rs`) and of the daemons (`bentpipe/tests/gateway`) both use it.
 
 use bentpipe_host::gateway::rights::lend;
 use bentpipe_host::namespace::Namespace;

@@ -11,7 +11,7 @@ use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::{LogEvent, Metrics};
 use bentpipe_net::time::Instant;
 
-/// Notices kept of one gateway; further ones are counted.
+/// Log events kept of one gateway; further ones are counted.
 const LOG_EVENTS_MAX: usize = 200;
 
 /// The state of one gateway at the end.

@@ -177,7 +177,7 @@ impl KeptOutput {
     }
 }
 
-/// Whether the program exists. Of a shell line only a plain first word can be told.
+/// Whether the program exists. Of a shell line only a plain first word can be checked.
 pub fn check_program(argv: &[String]) -> Result<(), String> {
     let program = match argv {
         [shell, flag, line] if shell == "/bin/sh" && flag == "-c" => {

@@ -6,7 +6,7 @@ use crate::pair::{self, LoggedGateway};
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
 use bentpipe_gateway::Fail;
-use bentpipe_gateway::file::CaptureRules;
+use bentpipe_gateway::file::InterceptRules;
 use bentpipe_gateway::satellite::keys::{PairKeys, PrivateKey};
 use bentpipe_gateway::satellite::quic::Crypto;
 use bentpipe_host::emulation::Emulation;
@@ -16,7 +16,7 @@ use std::io;
 /// The gateways of a case, by pair: hub, terminal.
 pub struct Pairs {
     gateways: Vec<[GatewayDriver<LoggedGateway>; 2]>,
-    /// Each one's site, and the number of its notices that were in snapshots.
+    /// Each one's site, and the number of its log events that were in snapshots.
     taken: Vec<[(String, usize); 2]>,
 }
 
@@ -29,7 +29,7 @@ impl Pairs {
         Ok(Pairs { gateways: gateways.collect::<Result<_, _>>()?, taken: taken.collect() })
     }
 
-    /// Every gateway's notices since the last call.
+    /// Every gateway's log events since the last call.
     pub fn new_log_events(&mut self) -> Vec<SiteEvent> {
         let mut new = Vec::new();
         for (driver, (site, taken)) in self.gateways.iter().flatten().zip(self.taken.iter_mut().flatten()) {
@@ -72,7 +72,7 @@ fn start_pair(
         debug_assert_eq!(site, pair::site(pair, side, plan));
         let interfaces = plan.sites[site].interfaces.iter().enumerate();
         let lan = interfaces.filter(|(number, _)| *number != link_interface).map(|(_, lan)| lan.device.clone());
-        let rules = CaptureRules {
+        let rules = InterceptRules {
             interfaces: lan.collect(),
             ports: Vec::new(),
             to: Vec::new(),

@@ -1,6 +1,6 @@
 //! Assets inside of every page: style, script, and uPlot.
 
-/// Draws the charts that stand as JSON beside it.
+/// Draws the charts whose JSON is in the same page.
 pub const JS: &str = include_str!("../../assets/page.js");
 /// The library that draws.
 pub const UPLOT_JS: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");

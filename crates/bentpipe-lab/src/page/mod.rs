@@ -40,7 +40,7 @@ impl Page<'_> {
         };
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.expect("the usual delimiters"));
+        environment.set_syntax(syntax.expect("the default delimiters"));
         for (name, filter) in self.filters {
             environment.add_filter(*name, *filter);
         }

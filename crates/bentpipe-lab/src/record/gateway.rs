@@ -208,10 +208,10 @@ impl fmt::Display for PairLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             PairLoss::Silence => "the other gateway was silent for longer than the hold time",
-            PairLoss::Restarted => "the other gateway was started anew",
+            PairLoss::Restarted => "the other gateway was restarted",
             PairLoss::Closed => "the other gateway ended the connection",
             PairLoss::Unauthenticated => {
-                "the other gateway's key is not the one this gateway was told, or the other does not know ours"
+                "the other gateway's key is not the configured one, or the other does not know ours"
             }
             PairLoss::Protocol => "the other gateway broke the protocol",
         })
@@ -266,9 +266,9 @@ impl fmt::Display for GatewayEvent {
                 f.write_str("servers see this gateway's address, not their clients': no right to use foreign addresses")
             }
             GatewayEvent::NoSocket { socket, port, why } => write!(f, "cannot open the {socket} port {port}: {why}"),
-            GatewayEvent::NoInterception => f.write_str("this site has nothing to capture connections with"),
-            GatewayEvent::Dropped { count } => write!(f, "{count} notices were dropped"),
-            GatewayEvent::NotKept { count } => write!(f, "{count} more notices are not kept"),
+            GatewayEvent::NoInterception => f.write_str("this site has nothing to intercept connections with"),
+            GatewayEvent::Dropped { count } => write!(f, "{count} log events were dropped"),
+            GatewayEvent::NotKept { count } => write!(f, "{count} more log events are not kept"),
             GatewayEvent::Other { text } => f.write_str(text),
         }
     }

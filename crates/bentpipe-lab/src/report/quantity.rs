@@ -107,7 +107,7 @@ pub fn axis_unit(unit: &Unit, largest: f64) -> (String, f64) {
     };
     match unit {
         Unit::BitsPerSecond => pick(&[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")]),
-        // Round-trip times of one to a few seconds stay in ms, where they compare with the usual figures.
+        // Round-trip times of one to a few seconds stay in ms, where they compare with the figures that people know.
         Unit::Seconds if (1e-3..10.0).contains(&largest) => ("ms".to_string(), 1e3),
         Unit::Seconds => pick(&[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")]),
         Unit::Bytes => pick(&[(1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")]),

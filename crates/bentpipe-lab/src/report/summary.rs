@@ -364,6 +364,6 @@ fn summarised(group: &[&WorkloadRecord], measure: &str) -> String {
 
 /// Measurements that say most about a workload, most telling first.
 const MAIN: &[&str] = &["completion_time", "rtt_median", "goodput"];
-/// Cases and workloads that the paragraph tells before it points to the table.
+/// Cases and workloads that the paragraph names before it points to the table.
 const CASES_SHOWN: usize = 4;
 const WORKLOADS_SHOWN: usize = 4;

@@ -78,7 +78,7 @@ const LAN: &str = "title = \"Between a site and its gateway\"\n\
 /// The catalogue's place of [`LAN`], for reports.
 pub const LAN_KIND: &str = "gateway LAN";
 
-/// Least MTU of a pair's link: what the satellite side can be told.
+/// Least MTU of a pair's link: what the satellite side can be configured with.
 const MTU_MIN: u64 = 256;
 impl Pair {
     /// What the gateway at the hub's (0) or the terminal's side (1) is told. `plan`: of the network that it stands in.
@@ -225,7 +225,7 @@ const WITH: &str = "with gateway";
 
 impl Scenario {
     /// The same scenario with every case twice: without a gateway pair and with. Where the file puts a pair on no link, one
-    /// with the usual settings stands on the link with the longest round trip.
+    /// with the default settings stands on the link with the longest round trip.
     pub fn compare_gateway(mut self) -> Result<Scenario, Problem> {
         let mut cases = Vec::new();
         let listed = self.cases.len() > 1 || self.cases.iter().any(|case| case.name != self.title);
@@ -244,7 +244,7 @@ impl Scenario {
     }
 }
 
-/// A pair with the usual settings on the link with the longest round trip; of several, the first.
+/// A pair with the default settings on the link with the longest round trip; of several, the first.
 fn default_pair(case: &Case) -> Result<Vec<Pair>, KeyProblem> {
     let candidates = || case.links.iter().enumerate().filter(|(_, link)| can_stand(link, &case.roles).is_ok());
     let longest = candidates().map(|(_, link)| link.config.round_trip()).max();

@@ -290,7 +290,7 @@ impl Case {
         let mut tcp = self.tcp.clone();
         for site in self.pairs.iter().flat_map(|pair| &pair.sites) {
             let default = TcpConfig::from_table(Table::new());
-            tcp.insert(site.clone(), default.unwrap_or_else(|_| unreachable!("the usual preset is fine")));
+            tcp.insert(site.clone(), default.unwrap_or_else(|_| unreachable!("the default preset is valid")));
         }
         tcp
     }

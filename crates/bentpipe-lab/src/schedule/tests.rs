@@ -110,7 +110,7 @@ fn case(text: &str) -> Case {
 /// A run of a workload: its name and number, start, status and error; or a note.
 type Reported = (String, f64, String, Option<String>);
 
-/// Runs a case to its end: what is told of it, and where the time stands.
+/// Runs a case to its end: its reports, and the time then.
 fn run(text: &str, lives: &[Life], stop: bool) -> (Vec<Reported>, f64, Fake) {
     let case = case(text);
     let mut world = Fake::new(&case, lives.iter().cloned());

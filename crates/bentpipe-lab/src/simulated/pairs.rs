@@ -15,7 +15,7 @@ pub type SimulatedNetwork = Network<Box<dyn App>, LoggedGateway>;
 /// The gateways of a simulated network, by pair: hub, terminal.
 pub struct Pairs {
     gateways: Vec<[ProgramId; 2]>,
-    /// Number of each one's notices that were in snapshots.
+    /// Number of each one's log events that were in snapshots.
     taken: Vec<[usize; 2]>,
 }
 
@@ -36,7 +36,7 @@ impl Pairs {
         Ok(Pairs { taken: vec![[0; 2]; gateways.len()], gateways })
     }
 
-    /// Every gateway's notices since the last call.
+    /// Every gateway's log events since the last call.
     pub fn new_log_events(&mut self, network: &SimulatedNetwork) -> Vec<SiteEvent> {
         let mut new = Vec::new();
         for (id, taken) in self.gateways.iter().flatten().zip(self.taken.iter_mut().flatten()) {

@@ -120,7 +120,7 @@ fn a_short_packet_overtakes_on_a_bundle_and_only_there() {
 
 #[test]
 fn a_full_queue_drops_exactly_what_does_not_fit() {
-    // (limit, packets that may wait beside the one being sent)
+    // (limit, packets that may wait behind the one being sent)
     for (limit, waiting) in [("bytes = '15000 B'", 10), ("bytes = '14999 B'", 9), ("packets = 7", 7)] {
         let mut link = link(&format!("{GEO}queue = {{ {limit} }}\n"));
         let arrivals = run(&mut link, &burst(ms(0), HUB, 0, 20, 1500), s(10));

@@ -1,4 +1,4 @@
-//! Link files and overrides: what replaces what, and what a mistake is told.
+//! Link files and overrides: what replaces what, and the messages of mistakes.
 
 use crate::driver::file;
 use bentpipe_link::catalogue::{LinkFile, named, names, parse_override};

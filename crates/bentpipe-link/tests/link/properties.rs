@@ -258,7 +258,7 @@ proptest! {
         prop_assert_eq!(seen(1), seen(3));
     }
 
-    /// One link is woken whenever it asks, its twin only by packets and now and then: whenever both have been told the
+    /// One link is woken whenever it asks, its twin only by packets and now and then: whenever both have been given the
     /// time, they have delivered the same and are in the same state.
     #[test]
     fn a_late_wake_makes_up_for_the_missed_ones(sample in sample(), program in program(), seed: u64) {

@@ -1,7 +1,7 @@
 //! A simulated site: interfaces, transport, and the programs that use them.
 //!
 //! A packet's way in: [`ip`] (addresses, forwarding, bridging, fragments) → [`stack`] (which connection or socket) →
-//! [`crate::tcp`] → news for a program, which works its [`sockets`] at once. What that sends leaves in
+//! [`crate::tcp`] → ready queue of programs, which works its [`sockets`] at once. What that sends leaves in
 //! [`Node::poll_transmit`].
 
 mod gateway_sockets;
@@ -144,9 +144,9 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
         }
     }
 
-    /// Evens out with `shared` the boxes of datagrams that are kept for others.
+    /// Evens out with `shared` the free list of datagrams.
     #[inline]
-    #[allow(clippy::vec_box)] // the boxes are what is kept
+    #[allow(clippy::vec_box)] // the allocations are what is reused
     pub fn share_free_lists(&mut self, shared: &mut Vec<Box<Datagram>>) {
         self.stack.share_free_lists(shared);
     }
@@ -200,7 +200,7 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
         }
     }
 
-    /// Programs with news work, until nothing is left for now.
+    /// Ready programs work, until nothing is left for now.
     fn work(&mut self, now: Instant) {
         loop {
             if self.stack.has_output() {

@@ -43,7 +43,8 @@ pub struct Stack {
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     /// The connection that was worked on last, whose timer may not stand there yet: most events work on one more than once.
     unscheduled: usize,
-    /// Programs with news; one may stand here more than once, and is then polled once more than it needs.
+    /// Ready queue: programs with something to do; one may stand here more than once, and is then polled once more than
+    /// it needs.
     pub(super) ready: Vec<u32>,
     /// Connections that are over, for the record.
     pub(super) ended: Vec<Connection>,
@@ -296,8 +297,8 @@ impl Stack {
     /// The parameters of a new connection between these ends; `None`: there is no route.
     pub(super) fn parameters(&mut self, now: Instant, local: SocketAddrV4, remote: SocketAddrV4) -> Option<Parameters> {
         let (_, mtu) = self.ip.source_for(*remote.ip())?;
-        // Told apart by the ends and the time of their meeting, so that one connection shifts no other's (RFC 6528 §3 makes
-        // a first sequence number of the same two).
+        // Keyed by the two endpoints and the time of connecting, so that one connection shifts no other's (RFC 6528 §3
+        // makes a first sequence number of the same two).
         let seed = self.seed.child(&format!("{local} {remote} {}", now.ns));
         Some(Parameters {
             local,
@@ -404,7 +405,7 @@ impl Stack {
         Some(result)
     }
 
-    /// After work on a connection: news for its program, its end. Its timer follows with [`Stack::schedule`].
+    /// After work on a connection: its program becomes ready, or it ends. Its timer follows with [`Stack::schedule`].
     #[inline(always)]
     pub fn settle(&mut self, number: usize) {
         let Some(slot) = self.connections[number].as_mut() else { return };
@@ -447,7 +448,7 @@ impl Stack {
         }
     }
 
-    /// News of a connection, for whoever has it or listens for it, and for the gateway.
+    /// Marks ready whoever has a connection or listens for it, and for the gateway.
     fn announce(&mut self, number: usize) {
         let Some(slot) = self.connections[number].as_mut() else { return };
         if let Some(port) = slot.listener {
@@ -569,7 +570,7 @@ impl Stack {
         &mut self.out
     }
 
-    /// Tells a program of news about one of its sockets.
+    /// Tells a program that one of its sockets is ready.
     fn notify(&mut self, owner: u32, socket: Socket) {
         self.ready.push(owner);
         if let Some(gateway) = &mut self.gateway {

@@ -1,4 +1,4 @@
-//! The model that Kruse drew beside his FTP and XFTP measurements: slow start, a sliding window, several connections.
+//! The model that Kruse drew with his FTP and XFTP measurements: slow start, a sliding window, several connections.
 //!
 //! H. Kruse: "Data communications protocol performance on geostationary satellite links: lessons learned using ACTS",
 //! figures 1 and 2. The paper describes its model in words and prints no equation: "a model which incorporates the flow
@@ -14,9 +14,10 @@
 //! throughput = 8·file / T
 //! ```
 //!
-//! Arguments stand for the values that the paper leaves open: the segment size, the initial window `w_1`, the growth `γ` and the round trips
-//! `s` before the data. Time ends when the sender has the last acknowledgement. Above 8 connections the paper measured less
-//! than the model, because routers dropped packets: there are no losses here, so the model does not show that.
+//! Arguments stand for the values that the paper leaves open: the segment size, the initial window `w_1`, the growth
+//! `γ` and the round trips `s` before the data. Time ends when the sender has the last acknowledgement. Above 8
+//! connections the paper measured less than the model, because routers dropped packets: there are no losses here, so
+//! the model does not show that.
 
 use super::window::whole_segments;
 use bentpipe_net::time::Duration;

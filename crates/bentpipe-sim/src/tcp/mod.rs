@@ -206,7 +206,7 @@ pub struct Connection {
     probe: Option<LossProbe>,
     first_retransmission: Option<Instant>,
 
-    // Seldom needed.
+    // Rarely needed.
     /// `next` when the repair began: it is over when this is acknowledged.
     high: u64,
     prr: Prr,
@@ -291,7 +291,7 @@ struct Rack {
     advanced: bool,
     reordering_seen: bool,
     /// Quarters of the least round-trip time to wait for reordered segments (RFC 8985 §6.2 step 4), raised when duplicates
-    /// are told of, at most once in a round trip: not before segments sent after `adapted_at` were delivered.
+    /// are reported, at most once in a round trip: not before segments sent after `adapted_at` were delivered.
     steps: u32,
     duplicate_reported: bool,
     adapted_at: u64,
@@ -531,7 +531,7 @@ impl Connection {
         }
     }
 
-    /// The program closes its socket. Unread data means that the peer is told by a reset (RFC 2525 §2.17).
+    /// The program closes its socket. Unread data means that the peer gets a reset (RFC 2525 §2.17).
     pub fn close(&mut self, output: &mut Output<'_>) {
         self.orphan = true;
         if self.buffer.unread() > 0 {

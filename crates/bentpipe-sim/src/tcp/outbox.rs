@@ -1,4 +1,4 @@
-//! Datagrams on their way out, in boxes that are used again.
+//! Outgoing datagrams, in boxes that are reused through a free list.
 
 use bentpipe_net::datagram::{Body, Datagram, Payload};
 use std::collections::VecDeque;
@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub struct Outbox {
     waiting: VecDeque<Box<Datagram>>,
-    #[allow(clippy::vec_box)] // the boxes are what is kept
+    #[allow(clippy::vec_box)] // the allocations are what is reused
     spare: Vec<Box<Datagram>>,
 }
 
-/// Boxes that sites hand over at a time when one has too many and another too few; how many are too few (an event seldom
-/// makes more packets), the most that a site keeps, and the most that wait between sites.
+/// Allocations that sites hand over at a time when one has too many and another too few; how many are too few (an event
+/// rarely makes more packets), the most that a site keeps, and the most that wait between sites.
 const BATCH: usize = 32;
 const FEW: usize = 8;
 const SPARE_MAX: usize = 2 * BATCH;
@@ -58,7 +58,7 @@ impl Outbox {
         }
     }
 
-    /// Gives boxes to `shared` when there are too many, takes some when there are too few.
+    /// Gives allocations to `shared` when there are too many, takes some when there are too few.
     #[inline]
     #[allow(clippy::vec_box)]
     pub fn balance(&mut self, shared: &mut Vec<Box<Datagram>>) {
@@ -99,7 +99,7 @@ mod tests {
             sender.recycle(receiver.pop().unwrap());
             sender.balance(&mut shared);
         }
-        assert!(made <= 2 * SPARE_MAX as u32, "{made} boxes");
+        assert!(made <= 2 * SPARE_MAX as u32, "{made} allocations");
     }
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
             sender.balance(&mut shared);
             most = most.max(sender.spare.len() + receiver.spare.len() + shared.len());
         }
-        assert!(sender.is_empty() && most <= 2 * SPARE_MAX, "{most} boxes");
+        assert!(sender.is_empty() && most <= 2 * SPARE_MAX, "{most} allocations");
     }
 
     #[test]

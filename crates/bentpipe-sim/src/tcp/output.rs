@@ -56,7 +56,7 @@ impl Connection {
         self.put_segment(segment, 0, output);
     }
 
-    /// Puts a segment on its way, with acknowledgement, window and timestamps as they are now. `flags`: beside ACK.
+    /// Puts a segment on its way, with acknowledgement, window and timestamps as they are now. `flags`: those besides ACK.
     #[inline(always)]
     fn put(&mut self, sequence: u64, flags: u8, payload: Payload, traffic_class: u8, output: &mut Output<'_>) {
         let now = output.now;

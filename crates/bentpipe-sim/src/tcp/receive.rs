@@ -13,7 +13,7 @@ pub struct ReceiveBuffer {
     next: u64,
     later: BTreeMap<u64, Payload>,
     ranges: Ranges,
-    /// A sequence number in each SACK block told of lately, the newest first.
+    /// A sequence number in each SACK block sent lately, the newest first.
     recent: Vec<u64>,
     /// Where the peer's FIN is, once it came, in order or not.
     fin: Option<u64>,
@@ -165,7 +165,7 @@ impl ReceiveBuffer {
         }
     }
 
-    /// The blocks to tell of, the newest first (RFC 2018 §4).
+    /// The blocks to send, the newest first (RFC 2018 §4).
     pub fn blocks(&mut self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let lone_end = self.fin.filter(|end| !self.fin_reached && self.ranges.end() != *end);
         let ReceiveBuffer { recent, ranges, next, fin, .. } = self;

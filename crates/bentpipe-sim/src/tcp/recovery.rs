@@ -34,8 +34,8 @@ enum Resend {
 
 /// Most that reordering may raise the duplicate threshold to (tcp_max_reordering).
 const REORDERING_MAX: u32 = 300;
-/// Most quarters of a round trip to wait for reordered segments, and recoveries after which it is one again (Linux: the size
-/// of reo_wnd_steps, TCP_RACK_RECOVERY_THRESH; RFC 8985 §6.2 step 4).
+/// Most quarters of a round trip to wait for reordered segments, and recoveries after which it is one again (Linux: the
+/// size of reo_wnd_steps, TCP_RACK_RECOVERY_THRESH; RFC 8985 §6.2 step 4).
 const REORDERING_STEPS_MAX: u32 = 255;
 const REORDERING_PERSISTS: u32 = 16;
 
@@ -91,7 +91,7 @@ impl Connection {
             self.rack_adapt(newest, progress.delivered);
         }
         self.probe_answered(acknowledged, advanced, facts, progress.sacked > 0, duplicate_reported, now);
-        // RFC 5681 §2: a duplicate carries no data, no news and no window change.
+        // RFC 5681 §2: a duplicate carries no data, acknowledges nothing new and changes no window.
         let not_duplicate = facts.data || facts.window_changed || advanced;
         let dubious =
             !not_duplicate || progress.sacked > 0 || facts.echo || duplicate_reported || self.repair != Repair::Open;
@@ -129,7 +129,7 @@ impl Connection {
         false
     }
 
-    /// The usual acknowledgement, of whole segments in order while nothing is wrong; for it, this does what
+    /// The common acknowledgement, of whole segments in order while nothing is wrong; for it, this does what
     /// [`Connection::process_acknowledgement`] would, and says the same. `None`: it is another one, and nothing was done.
     #[inline]
     fn acknowledged_in_order(

@@ -14,7 +14,7 @@ pub struct Sent {
     pub end: u64,
     /// When it was sent last.
     pub at: Instant,
-    /// Its number among all segments sent; a repetition counts anew.
+    /// Its number among all segments sent; a repetition counts as a new one.
     pub order: u64,
     /// The number of retransmissions (at least; a short number keeps this to 64 bytes, a cache line).
     pub retransmissions: u16,
@@ -212,8 +212,9 @@ impl Scoreboard {
         }
     }
 
-    /// As [`Scoreboard::acknowledge`] with SACK, while everything is in order: nothing is held to be lost or sacked, and whole
-    /// segments that were sent once arrived. `None`: it is not so, and nothing was done. Also when the oldest of them left.
+    /// As [`Scoreboard::acknowledge`] with SACK, while everything is in order: nothing is held to be lost or sacked,
+    /// and whole segments that were sent once arrived. `None`: it is not so, and nothing was done. Also when the oldest
+    /// of them left.
     #[inline]
     pub fn acknowledge_in_order(&mut self, acknowledged: u64) -> Option<(Progress, Instant)> {
         if self.sacked + self.lost + self.retransmitted > 0 {
@@ -316,9 +317,9 @@ impl Scoreboard {
         count
     }
 
-    /// RACK (RFC 8985 §6.2 step 5): marks lost whatever was sent before segment number `newest` (see [`Sent::order`]) and is
-    /// overdue at `now`: sent more than `patience` ago. Returns how many were marked, and when the last of the others is
-    /// overdue.
+    /// RACK (RFC 8985 §6.2 step 5): marks lost whatever was sent before segment number `newest` (see [`Sent::order`])
+    /// and is overdue at `now`: sent more than `patience` ago. Returns how many were marked, and when the last of the
+    /// others is overdue.
     pub fn mark_overdue(&mut self, newest: u64, now: Instant, patience: Duration) -> (u32, Option<Instant>) {
         let mut count = 0;
         let mut next: Option<Instant> = None;

@@ -25,11 +25,11 @@ pub struct Held {
 
 /// Segments sent at once that share a packet buffer (Linux: tcp_min_tso_segs).
 pub const SEGMENTS_SHARED: u32 = 2;
-/// Memory of a packet buffer beside its payload: sk_buff, skb_shared_info and room for headers. This and
+/// Memory of a packet buffer besides its payload: sk_buff, skb_shared_info and room for headers. This and
 /// [`HEADER_ROOM`] depend on the kernel's configuration; they are those of the kernel of the parity runs, as `ss -m` shows.
 const BUFFER_OVERHEAD: u64 = 832;
-/// Linux's addition to a segment's payload when it accounts memory: MAX_TCP_HEADER and skb_shared_info, and, after rounding up to
-/// a power of two, sk_buff (tcp_sndbuf_expand).
+/// Linux's addition to a segment's payload when it accounts memory: MAX_TCP_HEADER and skb_shared_info, and, after
+/// rounding up to a power of two, sk_buff (tcp_sndbuf_expand).
 const HEADER_ROOM: u64 = 576;
 const HEADER: u64 = 256;
 /// Segments of the first window (TCP_INIT_CWND), for which there is always room.

@@ -6,7 +6,7 @@ use super::{Connection, Flight, Repair};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
 
-/// Bits delivered in an interval. The quotient is wanted much more seldom than the sample.
+/// Bits delivered in an interval. The quotient is wanted much more rarely than the sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeliveryRate {
     bits: u64,

@@ -6,12 +6,12 @@ use bentpipe_net::time::{Duration, Instant};
 /// The receive window.
 ///
 /// Linux's tuning of the receive buffer decides more than the window: while the granted window grows, it
-/// acknowledges every segment (tcp_grow_window). So that is followed here even where the told window is fixed.
+/// acknowledges every segment (tcp_grow_window). So that is followed here even where the advertised window is fixed.
 #[derive(Debug)]
 pub struct ReceiveWindow {
     fixed: Option<u64>,
     shift: u8,
-    /// Highest edge told to the peer; it is never taken back (RFC 9293 §3.8.6).
+    /// Highest edge advertised to the peer; it is never taken back (RFC 9293 §3.8.6).
     edge: u64,
     /// The window that the stack grants now (Linux's rcv_ssthresh), the buffer's size (window_clamp), and the size it may
     /// grow to.
@@ -94,8 +94,8 @@ impl ReceiveWindow {
     }
 
     /// The field of the header for the window at `next`, with `unread` bytes in the buffer. `scaled`: window scaling is in
-    /// force; `segment`: data of a full segment. A fixed window is told in whole segments: a sender would fill the rest
-    /// of it with one small segment a round trip (RFC 1122 §4.2.3.3).
+    /// force; `segment`: data of a full segment. A fixed window is advertised in whole segments: a sender would fill
+    /// the rest of it with one small segment a round trip (RFC 1122 §4.2.3.3).
     pub fn field(&mut self, next: u64, unread: u64, scaled: bool, segment: u64) -> u16 {
         if self.whole.0 != segment {
             self.whole = (segment, self.fixed.unwrap_or(0) / segment.max(1) * segment);
@@ -117,7 +117,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Highest edge told to the peer.
+    /// Highest edge advertised to the peer.
     #[must_use]
     pub fn edge(&self) -> u64 {
         self.edge
@@ -143,7 +143,8 @@ impl ReceiveWindow {
     }
 
     /// True if the program's reading has made so much room that the peer should hear of it: two segments, or half of all
-    /// there is (RFC 9293 §3.8.6.2.2; Linux tells when the window has doubled), as far as the field of the header can say it.
+    /// there is (RFC 9293 §3.8.6.2.2; Linux tells when the window has doubled), as far as the field of the header can
+    /// say it.
     #[must_use]
     pub fn worth_telling(&self, next: u64, unread: u64, scaled: bool, segment: u64) -> bool {
         let advertised = self.edge.saturating_sub(next);

@@ -39,7 +39,7 @@ fn a_listener_takes_its_opening_connections_with_it() {
     assert!(!network.connections(0)[0].open, "it ended with its listener");
     run(&mut network, ms(5_000));
     assert_eq!(network.connections(0).len(), 1);
-    assert!(network.connections(1).iter().all(|connection| !connection.open), "the client was told");
+    assert!(network.connections(1).iter().all(|connection| !connection.open), "the client got the error");
     assert!(network.program(client).unwrap().is_done());
 }
 

@@ -1,7 +1,7 @@
 //! The simulator against closed models of TCP (`bentpipe_sim::model`).
 //!
 //! Each test prints a table of whole numbers and compares it with the one in `expected/`; `ANALYTIC_WRITE=1` writes it
-//! instead. Tolerances are asserted beside the tables and hold whatever the tables say.
+//! instead. Tolerances are asserted apart from the tables and hold whatever the tables say.
 
 #![allow(missing_docs)]
 

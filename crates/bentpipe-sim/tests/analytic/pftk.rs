@@ -1,4 +1,4 @@
-//! Steady throughput under loss: PFTK, and the square-root law beside it.
+//! Steady throughput under loss: PFTK, and the square-root law.
 //!
 //! As the authors did with their measurements, the model is given what the run shows: p, the mean round trip and the mean
 //! first time-out. p is the model's own: of the packets that are first in their round or follow one that was not lost, the
@@ -8,7 +8,7 @@
 //! PFTK's Reno repairs all losses of a round with the one fast retransmission. Plain Reno (RFC 2581) repairs one of them
 //! and must wait for its timer when more were lost, which with PFTK's own losses is nearly always: it delivers up to a
 //! quarter less than the model at small loss (`pftk-reno`). So the model is held against Reno's congestion control with
-//! SACK, which repairs the losses of a round together as the model thinks. With independent losses a round seldom has
+//! SACK, which repairs the losses of a round together as the model thinks. With independent losses a round rarely has
 //! two, and plain Reno with an acknowledgement for every segment (b = 1) agrees without help.
 
 use crate::lossy::{Lossy, Process, Seen};
@@ -96,8 +96,8 @@ fn reno_congestion_control_does_what_pftk_says() {
     }
 }
 
-/// Outside of the model's assumptions only the sign of the difference follows from them. Reno and NewReno repair the losses of a
-/// round no better than the model thinks: with its own losses they deliver no more than it says.
+/// Outside of the model's assumptions only the sign of the difference follows from them. Reno and NewReno repair the
+/// losses of a round no better than the model thinks: with its own losses they deliver no more than it says.
 fn delivers_no_more(name: &str, more: &str, b: u32) {
     for (p, delivered, _) in sweep(name, more, ROUNDS, b, 5) {
         assert!(delivered < CHANCE, "{name} at {p}: {:+.1} %", delivered * 100.0);

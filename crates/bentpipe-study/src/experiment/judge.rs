@@ -85,7 +85,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// There is a figure of ours, but its noise is larger than what would be told apart.
+    /// There is a figure of ours, but its noise is larger than what is to be distinguished.
     #[must_use]
     pub fn is_noisy(&self) -> bool {
         self.verdict == Verdict::CannotBeCompared && self.ours != NOTHING
@@ -490,7 +490,7 @@ impl Samples {
         let mean = above.mean / below.mean;
         let half_width = half(&above).hypot(half(&below) * mean) / below.mean.abs();
         let n = above.n.max(below.n);
-        // The least and the greatest are not told of a ratio of means.
+        // The least and the greatest are not defined for a ratio of means.
         Some(Estimate {
             n,
             mean,

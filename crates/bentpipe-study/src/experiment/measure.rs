@@ -8,7 +8,7 @@
 //! | each | `of_link_rate` | goodput, of all copies, ÷ the rate of the one link on its way, framing included |
 //! | an `ftp` | `data_goodput` | bytes ÷ the time from `RETR` or `STOR` to the last byte: what FTP clients print, the dialogue before it left out |
 //! | an `ftp` | `delivered_goodput` | the same, and 0 of a transfer that failed: what a user could count on |
-//! | `bulk`, `ftp` | `model_goodput` | what Kruse's model says of the same transfer, where it applies: for `ftp` without set-up, to stand beside `data_goodput` |
+//! | `bulk`, `ftp` | `model_goodput` | what Kruse's model says of the same transfer, where it applies: for `ftp` without set-up, to compare with `data_goodput` |
 //! | `tcp` | `retransmitted` | bytes sent more than once ÷ all data bytes, all connections |
 //! | `tcp` | `full_window_after` | from a connection's first data until its congestion window holds the whole window that its receiver offers; the longest |
 //! | `tcp` | `round_trip` | the smoothed round trip at the end that sent most, the median of the samples with data under way |

@@ -39,7 +39,7 @@ pub struct Totals {
     pub trend: usize,
     /// Outside.
     pub outside: usize,
-    /// Cannot be compared because noise is larger than what would be told apart.
+    /// Cannot be compared because noise is larger than what is to be distinguished.
     pub noisy: usize,
     /// Cannot be compared though there were no noise: the paper does not say enough, or nothing here measures it.
     pub cannot: usize,
@@ -204,6 +204,6 @@ const MARKDOWN_HEAD: &str = "\
 What the five papers published and what the same cases measure here, {how}. [experiments.md](reference/experiments.md) states the
 rules behind the verdicts; each experiment's README says what was assumed, and what we believe where ours differs. The last columns
 show what the authors could have had: the same case with today's stack at both ends, and with a gateway pair on the link (a dash: not
-measured). Beside a ratio (÷) they show a ratio: both of its parts are with the remedy. *(÷ published)* behind it: the remedy makes no
+measured). For a ratio (÷) they show a ratio: both of its parts are with the remedy. *(÷ published)* behind it: the remedy makes no
 difference between the two parts, so it is held against the divisor as published.
 ";

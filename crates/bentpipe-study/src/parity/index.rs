@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [[scenario]]
-//! file = "t1-window-8k.toml"   # beside this file
+//! file = "t1-window-8k.toml"   # in this file's folder
 //! workload = "transfer"        # or a list, of which the mean is compared
 //! measurement = "goodput"
 //! kind = "exact"               # within 3 %; or "random": the ratio's 95 % interval within ±5 %
@@ -87,7 +87,7 @@ const COPIES_MAX: usize = 32;
 const MEASUREMENTS: [&str; 7] =
     ["goodput", "completion_time", "first_byte", "rtt_median", "rtt_mean", "rtt_min", "rtt_max"];
 
-/// Reads the list and the scenarios it names, which lie beside it.
+/// Reads the list and the scenarios it names, which are in its folder.
 pub fn read_index(source_name: &str) -> Result<Vec<Entry>, Problem> {
     let text = std::fs::read_to_string(source_name)
         .map_err(|error| KeyProblem::new("", format!("cannot read it: {error}")).within(source_name, ""))?;
@@ -178,8 +178,8 @@ mod tests {
         }
         let folder = Path::new(index).parent().unwrap();
         let files = std::fs::read_dir(folder).unwrap().count();
-        // Beside them stand the list and the folder of live samples.
-        assert_eq!(files, entries.len() + 2, "every scenario beside the list is in it");
+        // The folder also holds the list and the folder of live samples.
+        assert_eq!(files, entries.len() + 2, "every scenario in the folder is in the list");
     }
 
     #[test]

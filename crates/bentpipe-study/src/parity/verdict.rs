@@ -1,8 +1,9 @@
 //! Whether two sets of samples agree.
 //!
 //! The ratio of the means, live ÷ virtual, has a 95 % confidence interval by the delta method on its logarithm: the
-//! variance of ln(mean) is s² ÷ (n · mean²) for each side, the degrees of freedom follow Welch and Satterthwaite. (Fieller's
-//! interval, the other usual one, is nearly the same when both means are known within a few percent, as here.)
+//! variance of ln(mean) is s² ÷ (n · mean²) for each side, the degrees of freedom follow Welch and Satterthwaite.
+//! (Fieller's interval, the other common one, is nearly the same when both means are known within a few percent, as
+//! here.)
 //!
 //! Where the live runs have twins, virtual runs with the same seeds and so the same errors on the link, what the errors
 //! alone explain is taken out of the live mean: [`Twins`].
@@ -54,12 +55,12 @@ pub fn ratio_interval(live: &Summary, virtual_: &Summary) -> Option<(f64, f64)> 
     Some((ratio * (-half).exp(), ratio * half.exp()))
 }
 
-/// Live samples beside virtual ones with the same seeds, as a control variate (Law, *Simulation Modeling and Analysis*,
-/// 5th edition, section 11.4).
+/// Live samples compared with virtual ones with the same seeds, as a control variate (Law, *Simulation Modeling and
+/// Analysis*, 5th edition, section 11.4).
 ///
 /// A live run and its twin meet the same random errors, so their values go together. The slope of the regression of live
 /// on twin, times the distance of the twins' mean from the mean of many virtual runs, is taken off the live mean: a live
-/// side that happened to meet fewer errors than usual is set right. The mean stays unbiased (but for a share of 1/n of
+/// side that happened to meet fewer errors than on average is set right. The mean stays unbiased (but for a share of 1/n of
 /// the slope's error), its variance falls to (1 − ρ²) of what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Twins {

@@ -4,7 +4,7 @@ use super::hosts::{Atom, Hosts, Side};
 use bentpipe_link::config::LinkConfig;
 use serde::Serialize;
 
-/// Set-up beside what the connecting host does meanwhile; closed forms.
+/// Set-up compared with what the connecting host does meanwhile; closed forms.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SetUp {
     /// Time until the circuit is up, in seconds.
@@ -21,7 +21,7 @@ pub struct SetUp {
 
 /// Linux's first retransmission time-out (RFC 6298 §2.1), which nothing sets.
 const FIRST: f64 = 1.0;
-/// Linux's usual retries, and those at even intervals since 6.5 (Documentation/networking/ip-sysctl.rst).
+/// Linux's default retries, and those at even intervals since 6.5 (Documentation/networking/ip-sysctl.rst).
 const SYN_RETRIES: u32 = 6;
 const SYN_LINEAR: u32 = 4;
 /// The most that Linux takes.
@@ -30,7 +30,7 @@ const SYN_RETRIES_MAX: u32 = 127;
 const LONGEST: f64 = 120.0;
 
 /// Times at which a host sends its SYN, and after the last one when it gives up: `linear` intervals of a second and then
-/// doubled ones, 131 s with Linux's usual settings.
+/// doubled ones, 131 s with Linux's default settings.
 fn syns(retries: u32, linear: u32) -> (Vec<f64>, f64) {
     let (mut at, mut interval, mut times) = (0.0, FIRST, Vec::new());
     for number in 0..=retries.saturating_add(linear) {

@@ -27,7 +27,7 @@ enum Form {
     Sysctl(&'static str, String),
     /// A route attribute with its value.
     Route(String),
-    /// Linux's usual limits allow it already.
+    /// Linux's default limits allow it already.
     Allowed,
     /// Nothing.
     None,
@@ -38,7 +38,7 @@ pub const ROUTE_EXPLAINED: &str = "ROUTE is the route over the link, as `ip rout
 /// The shell command that finds the default route.
 pub const ROUTE_COMMAND: &str = "ROUTE=$(ip -4 route show default | head -n 1)";
 
-/// Linux's first and usual values of a receive and of a send buffer (Documentation/networking/ip-sysctl.rst).
+/// Linux's first and default values of a receive and of a send buffer (Documentation/networking/ip-sysctl.rst).
 const RECEIVE_BUFFER: &str = "4096 131072";
 const SEND_BUFFER: &str = "4096 16384";
 /// Buffer for a byte of window: the kernel counts the memory that packets take, 2304 bytes for 1448 of data, and halves
@@ -76,7 +76,7 @@ pub fn commands(atoms: &[Atom]) -> Vec<Command> {
     commands
 }
 
-/// Linux needs no command for it: its usual limits allow it.
+/// Linux needs no command for it: its default limits allow it.
 #[must_use]
 pub fn is_allowed_anyway(atom: &Atom) -> bool {
     form(atom) == Form::Allowed
@@ -100,7 +100,7 @@ fn form(atom: &Atom) -> Form {
     };
     let route = |key: &str, value: Option<String>| value.map_or(Form::None, |v| Form::Route(format!("{key} {v}")));
     let bytes = text.parse::<DataSize>().map(|size| size.bytes);
-    // The largest of the usual limits is the least that is asked for: a command must not lower what a newer kernel has.
+    // The largest of the default limits is the least that is requested: a command must not lower what a newer kernel has.
     let buffer = |name, first: &str, default: RangeInclusive<u64>| match bytes {
         _ if atom.is_open() => Form::Allowed,
         Ok(bytes) if bytes.saturating_mul(BUFFER_PER_BYTE) <= *default.start() => Form::Allowed,

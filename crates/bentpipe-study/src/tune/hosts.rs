@@ -82,7 +82,7 @@ impl Atom {
         Atom::new(host, key, DataSize::from_bytes(bytes).to_string())
     }
 
-    /// A window without a limit of its own: as large as Linux tunes it within its usual limits.
+    /// A window without a limit of its own: as large as Linux tunes it within its default limits.
     pub fn open(host: Side, key: &'static str) -> Atom {
         Atom::new(host, key, OPEN)
     }

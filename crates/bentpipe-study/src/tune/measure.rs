@@ -50,9 +50,9 @@ const TIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// A run that did not finish counts as this many times slower than one that did.
 const FAILED_FACTOR: f64 = 100.0;
 
-/// Linux's usual upper limit of a send buffer (tcp_wmem), which a connection keeps in flight.
+/// Linux's default upper limit of a send buffer (tcp_wmem), which a connection keeps in flight.
 pub const SEND_LIMIT_DEFAULT: u64 = 4 << 20;
-/// Linux's usual upper limit of a receive buffer (tcp_rmem) before 6.16.
+/// Linux's default upper limit of a receive buffer (tcp_rmem) before 6.16.
 pub const RECEIVE_BUFFER_DEFAULT: u64 = 6 << 20;
 /// And since then.
 pub const RECEIVE_BUFFER_RECENT: u64 = 32 << 20;
@@ -65,7 +65,7 @@ pub fn times(link: &LinkConfig, hosts: &Hosts, transfer: &Transfer, seeds: u64) 
     pool::map(pool::cores(), 1..=seeds, one).into_iter().collect::<Result<_, _>>().map(Times)
 }
 
-/// The median round trip of a ping beside the transfer, in seconds.
+/// The median round trip of a ping during the transfer, in seconds.
 pub fn ping_during_transfer(
     link: &LinkConfig,
     hosts: &Hosts,

@@ -134,7 +134,7 @@ pub struct Setting {
     pub why: String,
     /// Where the advice is from.
     pub source: &'static str,
-    /// Time with it ÷ time without it: beside all that is recommended, or, for what is not, where it was tried.
+    /// Time with it ÷ time without it: together with all that is recommended, or, for what is not, where it was tried.
     pub effects: Vec<Effect>,
 }
 
@@ -218,7 +218,7 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
     let mut run = Run { bench, before: before.clone(), kept: Vec::new(), known: Vec::new() };
     let mut settings = Vec::new();
     let mut left = candidates::candidates(link, &before, &paths);
-    // What does not help at first may beside what was kept later.
+    // What does not help at first may help together with what was kept later.
     for _ in 0..PASSES {
         settings.clear();
         let kept = run.kept.len();
@@ -240,7 +240,7 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
     let set_up = circuit::set_up(link, &before, round_trip);
     atoms.extend(set_up.as_ref().and_then(circuit::atom));
     let Some(after) = before.with(&atoms) else {
-        unreachable!("each setting was simulated beside the others");
+        unreachable!("each setting was simulated with the others");
     };
     settings.sort_by_key(|setting: &Setting| setting.verdict);
     let predicted = run.predict(&after, &settings)?;
@@ -273,7 +273,7 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
 }
 
 impl Tuning {
-    /// Settings for which Linux's usual limits are enough.
+    /// Settings for which Linux's default limits are enough.
     #[must_use]
     pub fn is_allowed_anyway(atom: &Atom) -> bool {
         commands::is_allowed_anyway(atom)
@@ -446,7 +446,7 @@ impl Run {
         Ok(effects)
     }
 
-    /// Tries every value beside what is kept; keeps the best if it gains. A candidate that is not kept is told.
+    /// Tries every value together with what is kept; keeps the best if it gains, and reports a candidate that is not kept.
     fn try_candidate(&mut self, candidate: Candidate) -> Result<Option<Setting>, NetworkError> {
         let Some(without) = self.before.with(&self.atoms(None)) else { return Ok(None) };
         let mut best: Option<(Verdict, f64, Vec<Atom>, Vec<Effect>)> = None;
@@ -472,7 +472,7 @@ impl Run {
         Ok(Some(setting(&candidate, verdict, atoms, effects)))
     }
 
-    /// Looks at each setting kept beside all others: one that no longer gains is given up.
+    /// Judges each setting kept together with all others: one that no longer gains is given up.
     fn review(&mut self) -> Result<Vec<Setting>, NetworkError> {
         let mut settings = Vec::new();
         for number in (0..self.kept.len()).rev() {
@@ -486,7 +486,7 @@ impl Run {
                 settings.push(setting(&candidate, verdict, atoms, effects));
             }
         }
-        // What is left, beside all that is left.
+        // What is left, together with all that is left.
         for number in 0..self.kept.len() {
             let (with, without) = (self.before.with(&self.atoms(None)), self.before.with(&self.atoms(Some(number))));
             let (candidate, atoms) = self.kept[number].clone();

@@ -24,7 +24,7 @@ pub struct Row {
     pub packet_seconds: f64,
     /// Simulated median time of the largest transfer with all that is recommended, in seconds.
     pub seconds: Option<f64>,
-    /// Simulated median round trip of a ping beside it, in seconds.
+    /// Simulated median round trip of a ping during it, in seconds.
     pub ping_seconds: Option<f64>,
 }
 
@@ -127,7 +127,7 @@ pub fn candidate(link: &LinkConfig, hosts: &Hosts, paths: &[Path]) -> Option<Can
     })
 }
 
-/// Each size with the closed form and the simulator's answer beside. Empty where the closed forms ask for nothing.
+/// Each size with the closed form and the simulator's answer. Empty where the closed forms need nothing.
 pub fn table(
     link: &LinkConfig,
     hosts: &Hosts,

@@ -23,7 +23,7 @@ pub struct VerifyQuestion<'a> {
     pub seconds_max: f64,
 }
 
-/// A transfer measured, beside what was predicted.
+/// A transfer measured, and what was predicted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verified {
     /// `download` or `upload`.
@@ -128,7 +128,7 @@ impl Tuning {
             overrides.push(format!("links.link.circuit.on_demand.least={channels}"));
             overrides.push("links.link.circuit.on_demand.connects_late=\"0 s\"".to_owned());
         }
-        // Beside no file: a link's path counts from here.
+        // There is no file whose folder a link's path could be relative to.
         let scenario = Scenario::parse("tune", text, &overrides)?;
         live::check(&scenario)?;
         let Ran { record, .. } = runner.one(id, &scenario).map_err(VerifyError::Run)?;
@@ -232,7 +232,7 @@ fn settings(before: &Hosts, atoms: &[Atom], side: Side) -> Table {
     settings
 }
 
-/// The usual limits, so that machines whose kernels differ measure the same, and then the commands as printed.
+/// The default limits, so that machines whose kernels differ measure the same, and then the commands as printed.
 fn script(before: &Hosts, atoms: &[Atom], side: Side) -> String {
     let now = settings(before, atoms, side);
     let mut lines = vec!["set -e".to_owned(), "PATH=$PATH:/usr/sbin:/sbin".to_owned()];

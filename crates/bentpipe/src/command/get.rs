@@ -276,8 +276,8 @@ impl Display {
     }
 }
 
-/// `1.00 of 4.00 MB, 800 kbit/s, 0:30 left, 2 conn.`; what is left is known with the size and a rate (in bytes per second). What
-/// people look for comes first: narrow terminals show the beginning.
+/// `1.00 of 4.00 MB, 800 kbit/s, 0:30 left, 2 conn.`; what is left is known with the size and a rate (in bytes per
+/// second). What people look for comes first: narrow terminals show the beginning.
 fn progress(size: Option<u64>, done: u64, rate: f64, connections: usize) -> String {
     let mut text = format!("{}, {}", amount(size, done), quantity::rate(rate * 8.0));
     if let (Some(size), true) = (size, rate > 0.0) {
@@ -292,7 +292,7 @@ fn progress(size: Option<u64>, done: u64, rate: f64, connections: usize) -> Stri
     text.replace('\u{a0}', " ")
 }
 
-/// Both figures in one unit, which does not change on the way.
+/// Both numbers in one unit, which does not change during the transfer.
 fn amount(size: Option<u64>, done: u64) -> String {
     let whole = size.unwrap_or(done);
     let units = [(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")];

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 /// A live run was later than its limits.
 const EXIT_INVALID: u8 = 3;
-/// Live transfers of the usual sizes take up to a minute each before tuning.
+/// Live transfers of the default sizes take up to a minute each before tuning.
 const VERIFY_SECONDS_MAX: f64 = 60.0;
 
 /// Prints the answer as tables or as JSON.
@@ -201,10 +201,10 @@ fn recommended_lines(setting: &Setting) -> String {
     let name = format!("{}, {}", setting.name, setting.directions.join(" and "));
     let mut text = wrapped("  ", &format!("{name}  [{}]", values(setting)));
     if setting.values.iter().any(Tuning::is_allowed_anyway) {
-        text.push_str(&wrapped("      ", "Linux needs no command for a window within its usual limits."));
+        text.push_str(&wrapped("      ", "Linux needs no command for a window within its default limits."));
     }
     text.push_str(&wrapped("      ", &format!("why: {} ({})", setting.why, setting.source)));
-    text.push_str(&wrapped("      ", &format!("gain beside the others: {}", effects(&setting.effects))));
+    text.push_str(&wrapped("      ", &format!("gain with the others: {}", effects(&setting.effects))));
     text
 }
 
@@ -275,7 +275,7 @@ fn command_lines(tuning: &Tuning) -> String {
 fn mtu_table(rows: &[MtuRow]) -> String {
     let mut text = format!(
         "\n{:<9} {:>5} {:>11} {:>12} {:>14} {:>18}\n",
-        "MTU", "BYTES", "EFFICIENCY", "ONE PACKET", "THE TRANSFER", "A PING BESIDE IT"
+        "MTU", "BYTES", "EFFICIENCY", "ONE PACKET", "THE TRANSFER", "A PING DURING IT"
     );
     let seconds = |value: Option<f64>| value.map_or("-".to_owned(), quantity::seconds);
     for row in rows {

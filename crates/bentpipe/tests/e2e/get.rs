@@ -215,7 +215,7 @@ fn nobody_needs_to_read_what_is_said() {
     for name in ["file", "second"] {
         assert!(std::fs::read(place.at(name)).unwrap() == bytes, "{name}: the content differs");
     }
-    // A disk that cannot take the lines is told of, after the work.
+    // A disk that cannot take the lines is reported, after the work.
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let arguments = ["get", &one, &two, "--json", "-q", "--overwrite"];
     let child = place.bentpipe(&arguments).stdin(Stdio::null()).stdout(full).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! The simulator beside samples of live runs that are kept with the scenarios.
+//! The simulator against samples of live runs that are kept with the scenarios.
 
 use crate::place::{Place, WaitLimited, root, users};
 use serde_json::Value;

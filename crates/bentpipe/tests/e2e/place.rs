@@ -78,12 +78,12 @@ pub fn is_root() -> bool {
 }
 
 impl Place {
-    /// A folder for `user`; other tests may run beside.
+    /// A folder for `user`; other tests may run at the same time.
     pub fn new(user: User) -> Place {
         Place::with_turn(user, Turn::Shared(TURNS.read()))
     }
 
-    /// The same, and no other test runs beside.
+    /// The same, and no other test runs at the same time.
     pub fn alone(user: User) -> Place {
         Place::with_turn(user, Turn::Alone(TURNS.write()))
     }
@@ -202,7 +202,7 @@ impl WaitLimited for Command {
     fn ends_given(&mut self, input: &[u8]) -> Ended {
         let mut child = self.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_vec());
-        // Beside the reading: either pipe may fill. A program that does not read all has its reasons.
+        // While the other pipe is read: either pipe may fill. A program that does not read all has its reasons.
         std::thread::spawn(move || stdin.write_all(&input));
         wait(child)
     }

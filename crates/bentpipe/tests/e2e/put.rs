@@ -132,7 +132,7 @@ fn refusals_say_what_the_server_says() {
         ("", "no-such-folder/", 4, &["the server says 553"]),
         ("write_enable=NO", "", 4, &["not allowed", "550 Permission denied"]),
         ("no_anon_password=NO\ndeny_email_enable=YES\nbanned_email_file=banned", "", 4, &["not allowed", "530"]),
-        // All is sent, and cannot get its name: people must be told under which it is.
+        // All is sent, and cannot get its name: the message must say under which it is.
         ("cmds_denied=RNFR,RNTO", "", 4, &["550 Permission denied", "did not rename", ".bentpipe-part"]),
     ] {
         FtpServer::configure(&place, config);
@@ -191,7 +191,8 @@ fn several_files_fill_a_satellite_link() {
         let [.., first, second, third] = outcomes else { panic!("{outcomes:?}") };
         for (outcome, name) in [first, second, third].into_iter().zip(names) {
             assert_eq!((&outcome["file"], &outcome["ok"]), (&name.into(), &true.into()), "{outcome}");
-            // The T1 alone takes 1.6 s for one of them; the dialogue of FTP takes more round trips of half a second than that.
+            // The T1 alone takes 1.6 s for one of them; the dialogue of FTP takes more round trips of half a second
+            // than that.
             assert!(outcome["seconds"].as_f64().unwrap() > 1.6 + 5.0 * 0.5, "{outcome}");
         }
         assert_eq!(place.list("files").len(), 3, "no partial file");

@@ -96,7 +96,7 @@ fn printed_commands_are_kept_by_the_kernel() {
     }
     assert!(terminal.iter().any(|c| c.contains("tcp_syn_retries=")), "the terminal connects: {terminal:?}");
     assert!(!hub.iter().any(|c| c.contains("tcp_syn_retries=")), "{hub:?}");
-    // A second place beside the first could wait for a test that waits for the first to end.
+    // A second place could wait for a test that waits for the first to end.
     drop(place);
     for user in users() {
         let place = Place::new(user);

@@ -72,7 +72,7 @@ fn check(user: User, pair: &Pair, recorded: &Recorded, packets: &[Packet]) {
     let transfer = recorded.workload(0, name);
     assert_eq!((&transfer["status"], measured(transfer, "wrong_bytes")), (&"done".into(), 0.0), "{what}");
     let window = pair.limit / pair.segment * pair.segment;
-    // A SYN's window, the first advertised, is told before timestamps are agreed.
+    // A SYN's window, the first advertised, is sent before timestamps are agreed.
     let advertised = pair.limit / MSS * MSS;
     let (host, setting, observed) = match pair.hub.contains("send_buffer") {
         true => (format!("hub-{name}"), "send_buffer", json!({ "kind": "in_flight", "bytes": window })),

@@ -59,7 +59,7 @@ fn full_disk(row: &Row) {
     assert!(terminal.ended().success());
 }
 
-/// As a service: JSON, a service manager that is told, and a user without further rights.
+/// As a service: JSON, a service manager that is notified, and a user without further rights.
 fn service(row: &Row) {
     let is_root = rustix::process::geteuid().is_root();
     let text = std::fs::read_to_string(row.folder.join("terminal.toml")).unwrap();
@@ -70,7 +70,7 @@ fn service(row: &Row) {
     }
     let path = row.folder.join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
-    // Whoever it has become may tell.
+    // The user that it has become may read them.
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     manager.set_read_timeout(Some(WAIT)).unwrap();
     let reported = || {
@@ -83,7 +83,7 @@ fn service(row: &Row) {
     };
     let mut terminal = row.daemon_with(1, "terminal", change);
     assert_eq!(reported(), "READY=1");
-    // Ready means that connections are captured.
+    // Ready means that connections are intercepted.
     assert!(row.shell(1, "nft list tables").contains("table inet bentpipe_25200"));
     terminal.wait_for("connected to the other gateway");
     if is_root {
@@ -366,7 +366,7 @@ fn bound(row: &Row) {
     row.edit("terminal.toml", "listen = \"10.2.0.1:0\"\n", "");
 }
 
-/// Without rights a gateway does not capture, and says so; a hub works, and says what it cannot do.
+/// Without rights a gateway does not intercept, and says so; a hub works, and says what it cannot do.
 fn no_rights(row: &Row) {
     row.make_pair("-plain", 4435, "50 Mbit/s", ["", &format!("socks = \"{SOCKS}\"\n")], "");
     if rustix::process::geteuid().is_root() {
@@ -381,9 +381,9 @@ fn no_rights(row: &Row) {
         }
     };
     let mut terminal = row.daemon_with(1, "terminal-plain", plain);
-    terminal.wait_for("[capture] needs root, or the capabilities CAP_NET_ADMIN and CAP_NET_RAW");
+    terminal.wait_for("[intercept] needs root, or the capabilities CAP_NET_ADMIN and CAP_NET_RAW");
     assert_eq!(terminal.ended().code(), Some(2));
-    row.edit("terminal-plain.toml", "[capture]\ninterfaces = [\"left\"]\n", "");
+    row.edit("terminal-plain.toml", "[intercept]\ninterfaces = [\"left\"]\n", "");
     let mut hub = row.daemon_with(2, "hub-plain", plain);
     hub.wait_for("servers see this gateway's address, not their clients'");
     let mut terminal = row.daemon_with(1, "terminal-plain", plain);

@@ -24,7 +24,7 @@ enum ClosesFirst {
 pub fn run(_: bool) {
     let row = Row::new();
     row.make_keys();
-    // A client that knows nothing of its earlier connections: another machine behind the same address, or started anew.
+    // A client that knows nothing of its earlier connections: another machine behind the same address, or restarted.
     row.sites[0].run(|| bentpipe_host::namespace::write_sysctl("net.ipv4.tcp_max_tw_buckets", "0")).unwrap();
     let listeners = SERVER.map(|address| row.listen(address, PORT));
     let mut hub = row.daemon(2, "hub");

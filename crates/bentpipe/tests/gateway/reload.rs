@@ -1,4 +1,4 @@
-//! A rate that is declared anew, up and down, counts for a transfer that is under way.
+//! A newly declared rate, up and down, counts for a transfer that is under way.
 
 use super::pushback::byte;
 use super::row::{EndOnDrop, Row, SERVER, WAIT, until};
@@ -7,8 +7,8 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A geostationary link that carries ten times what the pair is told at first: by then a round trip holds more than what the
-/// first rate asks windows for.
+/// A geostationary link that carries ten times what is declared to the pair at first: by then a round trip holds more
+/// than what the first rate asks windows for.
 const LINK: &str = "mtu = \"1500 B\"\nframing = \"none\"\nqueue = { bytes = \"750 kB\" }\nrate = \"10 Mbit/s\"\n\
                     one_way_delay = \"300 ms\"\n";
 const SLOW: (&str, f64) = ("1 Mbit/s", 1e6);
@@ -21,13 +21,13 @@ const WINDOW: Duration = Duration::from_secs(2);
 pub fn run(full: bool) {
     changed(&["hub", "terminal"], if full { 3 } else { 1 }, full);
     if full {
-        // The terminal has been told of the faster link before.
+        // The faster link has been declared to the terminal before.
         changed(&["hub"], 1, full);
     }
 }
 
-/// Both rates in turn for one download, `rounds` times, in the files of these gateways. Unless `full`, the first and the last
-/// are not measured.
+/// Both rates in turn for one download, `rounds` times, in the files of these gateways. Unless `full`, the first and
+/// the last are not measured.
 fn changed(names: &[&str], rounds: usize, full: bool) {
     let row = Row::over(LINK);
     let metrics = "metrics = \"127.0.0.1:9464\"\n";

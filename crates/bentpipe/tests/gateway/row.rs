@@ -121,13 +121,13 @@ impl Row {
     }
 
     /// Keys of a pair and its files, `hubNAME.toml` and `terminalNAME.toml`: the hub's UDP port, the link's rate, further
-    /// keys of each file, and of the terminal's `[capture]`.
-    pub fn make_pair(&self, name: &str, port: u16, rate: &str, keys: [&str; 2], capture: &str) {
-        self.make_pair_on(name, port, &PLAIN.replace("RATE", rate), keys, capture);
+    /// keys of each file, and of the terminal's `[intercept]`.
+    pub fn make_pair(&self, name: &str, port: u16, rate: &str, keys: [&str; 2], intercept: &str) {
+        self.make_pair_on(name, port, &PLAIN.replace("RATE", rate), keys, intercept);
     }
 
     /// The same; `link`: as in a link's file.
-    pub fn make_pair_on(&self, name: &str, port: u16, link: &str, keys: [&str; 2], capture: &str) {
+    pub fn make_pair_on(&self, name: &str, port: u16, link: &str, keys: [&str; 2], intercept: &str) {
         let key = |name: &str| {
             let out = self.folder.join(format!("{name}.key"));
             let output = bentpipe().args(["gateway", "keys", "--out"]).arg(&out).output().unwrap();
@@ -147,7 +147,7 @@ impl Row {
         self.write(
             &format!("{terminal}.toml"),
             &format!(
-                "hub = \"10.2.0.2:{port}\"\n{terminal_common}{}{link}[capture]\ninterfaces = [\"left\"]\n{capture}",
+                "hub = \"10.2.0.2:{port}\"\n{terminal_common}{}{link}[intercept]\ninterfaces = [\"left\"]\n{intercept}",
                 keys[1]
             ),
         );

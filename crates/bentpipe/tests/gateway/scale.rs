@@ -128,7 +128,7 @@ fn echoes(listener: TcpListener) {
                     return;
                 }
                 let index = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-                // Whatever else came gets no answer, which the client notices.
+                // Anything else gets no answer, which the client notices.
                 if bytes[8..] == requested(index) {
                     let _ = stream.write_all(&answered(index));
                 }

@@ -1,4 +1,4 @@
-//! A gateway dies and is not started again: the other notices, and whoever waits is told.
+//! A gateway dies and is not started again: the other notices, and waiting clients get an error.
 
 use super::peers::ConnectionPair;
 use super::row::{Daemon, Row, SERVER, WAIT, until};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// How long connections outlive the silence.
 const HOLD: Duration = Duration::from_secs(4);
-/// What the last questions into the silence, and a busy machine, may take beside.
+/// Further time for the last unanswered probes, and for a busy machine.
 const SLACK: Duration = Duration::from_secs(11);
 /// A hub that has nothing to say asks a silent terminal after this time (docs/reference/gateway.md).
 const ASKS_AFTER: Duration = Duration::from_secs(120);
@@ -82,7 +82,7 @@ fn terminal_dies(row: &Row, hub: &mut Daemon, terminal: &mut Daemon, talking: bo
             && metric("memory_bytes") == Some(0.0)
             && metric("connections_lost_total") == Some(lost + 2.0)
     });
-    // The same terminal, started anew, is let in at once.
+    // The same terminal, restarted, is let in at once.
     let begun = Instant::now();
     *terminal = row.daemon(1, "terminal");
     terminal.wait_for("connected to the other gateway");

@@ -1,6 +1,7 @@
-//! Whoever reaches the hub's port without the terminal's key gets nothing but a refusal, whatever and however much it sends.
+//! Whoever reaches the hub's port without the terminal's key gets nothing but a refusal, whatever and however much it
+//! sends.
 //!
-//! The strangers are behind the terminal's end of the link, with many addresses and ports.
+//! The unauthenticated peers are behind the terminal's end of the link, with many addresses and ports.
 
 use super::link::config_of;
 use super::pushback::byte;
@@ -25,7 +26,7 @@ fn link(forward: &str, back: &str) -> String {
 
 const HUB: &str = "10.2.0.2:4433";
 const METRICS: &str = "metrics = \"127.0.0.1:9464\"\n";
-/// Addresses of strangers: the terminal's machine has all of them.
+/// Addresses of unauthenticated peers: the terminal's machine has all of them.
 const NETWORK: [u8; 2] = [10, 99];
 /// IP and UDP headers and the datagram of a first flight (RFC 9000 §14.1).
 const FLIGHT_BITS: u64 = (28 + 1200) * 8;
@@ -33,14 +34,16 @@ const FLIGHT_BITS: u64 = (28 + 1200) * 8;
 const MEMORY_MORE_KB: u64 = 16_000;
 /// Datagrams of a flood that may come one behind the other.
 const BURST: u32 = 4;
-/// With strangers a transfer has at least this part of the rate that it has without them. On an idle machine it is 0.8; a busy
-/// one sends the flood in bursts, which take the place of the transfer's packets in the link's queue.
+/// With unauthenticated peers a transfer has at least this part of the rate that it has without them. On an idle
+/// machine it is 0.8; a busy one sends the flood in bursts, which take the place of the transfer's packets in the
+/// link's queue.
 const SHARE: f64 = 0.7;
 /// As docs/reference/gateway.md says.
 const HANDSHAKES_MAX: f64 = 8.0;
-/// Strangers that call at a time: more than the hub has room for.
+/// Unauthenticated peers that call at a time: more than the hub has room for.
 const CALLERS: u32 = 16;
-/// In spite of strangers the pair finds itself within this time, where the hub knows the terminal's address from before.
+/// In spite of unauthenticated peers the pair finds itself within this time, where the hub knows the terminal's address
+/// from before.
 const KNOWN_WITHIN: Duration = WAIT;
 /// And within this where it does not: on a link of 64 kbit/s only some of all who call are answered.
 const UNKNOWN_WITHIN: Duration = Duration::from_secs(60);
@@ -67,7 +70,7 @@ fn row_with_unauthenticated_peers(forward: &str, back: &str) -> Row {
     row
 }
 
-/// One of the strangers' sockets.
+/// One of the unauthenticated peers' sockets.
 fn socket(number: u32) -> std::io::Result<UdpSocket> {
     let [a, b] = NETWORK;
     let [.., c, d] = number.to_be_bytes();
@@ -99,7 +102,8 @@ fn first_flight(number: u32) -> Vec<u8> {
     datagram
 }
 
-/// What strangers send: first flights, and what resembles packets more and less. The flights are made beforehand.
+/// Packets of unauthenticated peers: first flights, and what resembles packets more and less. The flights are made
+/// beforehand.
 fn datagram(number: u32, flights: &[Vec<u8>]) -> Vec<u8> {
     let noise = |length: usize| (0..length as u64).map(|at| byte(u64::from(number) << 16 | at)).collect::<Vec<u8>>();
     let flight = || flights[number as usize % flights.len()].clone();
@@ -119,7 +123,7 @@ fn datagram(number: u32, flights: &[Vec<u8>]) -> Vec<u8> {
     }
 }
 
-/// Sends with so many bits a second until told to stop. What a busy machine does not let it send in time is left out: a burst
+/// Sends with so many bits a second until stopped. What a busy machine does not let it send in time is left out: a burst
 /// of it would be more than the link's.
 fn flood(row: &Row, flights: &[Vec<u8>], bps: u64, sent: &AtomicU64, is_over: &AtomicBool) {
     let spacing = Duration::from_nanos(FLIGHT_BITS * 1_000_000_000 / bps);
@@ -144,7 +148,7 @@ fn flood(row: &Row, flights: &[Vec<u8>], bps: u64, sent: &AtomicU64, is_over: &A
     row.sites[1].run(work).unwrap();
 }
 
-/// Runs `work` while strangers send.
+/// Runs `work` while unauthenticated peers send.
 fn while_flooded<T>(row: &Row, bps: u64, work: impl FnOnce() -> T) -> (T, u64) {
     let flights: Vec<_> = (1..=256).map(first_flight).collect();
     let (sent, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -173,8 +177,8 @@ fn download(row: &Row, port: u16, bytes: u64) -> f64 {
     begun.elapsed().as_secs_f64()
 }
 
-/// While strangers send `flood` bits a second: a transfer of the pair's, a terminal that is started anew, and a hub that
-/// knows no terminal yet.
+/// While unauthenticated peers send `flood` bits a second: a transfer of the pair's, a terminal that is restarted, and
+/// a hub that knows no terminal yet.
 fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     // The return link carries the pair's acknowledgements, too.
     let flood = flood * 4 / 5;
@@ -193,10 +197,10 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     let more = hub.memory_kb().saturating_sub(before);
     let counted = row.metric_at(2, "unauthenticated_packets_total").unwrap();
     println!(
-        "{forward}: {bytes} B in {clean:.1} s; while {sent} packets of strangers came, of which {counted} were counted, in \
+        "{forward}: {bytes} B in {clean:.1} s; while {sent} unauthenticated packets came, of which {counted} were counted, in \
          {slow:.1} s; the hub takes {more} kB more"
     );
-    assert!(slow < clean / SHARE, "{clean:.2} s without strangers, {slow:.2} s with them");
+    assert!(slow < clean / SHARE, "{clean:.2} s without unauthenticated peers, {slow:.2} s with them");
     assert!(more < MEMORY_MORE_KB, "{more} kB");
     assert!(counted > 0.5 * sent as f64, "{counted} of {sent}");
     assert_eq!(row.metric_at(2, "connected"), Some(1.0));
@@ -207,7 +211,7 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
     let lines = hub.count_lines("packets come in that are of no connection");
     assert!((1..=2).contains(&lines), "{:?}", hub.seen);
 
-    // The terminal is started anew, from where it was before.
+    // The terminal is restarted, from where it was before.
     let (back, _) = while_flooded(&row, flood, || {
         std::thread::sleep(Duration::from_secs(1));
         terminal.kill();
@@ -216,7 +220,7 @@ fn flooded([forward, back]: [&str; 2], flood: u64, bytes: u64, full: bool) {
         download(&row, 142, bytes / 10);
         time
     });
-    println!("{forward}: a terminal that is started anew while strangers send is connected after {back:.1?}");
+    println!("{forward}: a terminal that is restarted while unauthenticated peers send is connected after {back:.1?}");
 
     if !full {
         return;
@@ -258,11 +262,11 @@ fn meets(row: &Row, within: Duration) -> (Daemon, Duration) {
     (terminal, begun.elapsed())
 }
 
-/// What strangers had begun is forgotten: handshakes end after ten seconds and some packets' time.
+/// Handshakes of unauthenticated peers are forgotten: handshakes end after ten seconds and some packets' time.
 fn nothing_is_left(row: &Row, hub: &mut Daemon) {
     until(row, "no handshakes", |row| row.metric_at(2, "handshakes") == Some(0.0));
     assert_eq!(row.metric_at(2, "connections_open"), Some(0.0));
-    // Of those that were being told when the flood ended, as many as there may be handshakes.
+    // Of those that were being answered when the flood ended, as many as there may be handshakes.
     assert!(f64::from(hub.count_lines("unknown key") as u32) <= HANDSHAKES_MAX, "{:?}", hub.seen);
 }
 
@@ -289,7 +293,7 @@ fn refused() {
     );
     row.edit("terminal-strange.toml", "10.2.0.2:4436", HUB);
     let mut strange = row.daemon(1, "terminal-strange");
-    strange.wait_for("the other gateway's key is not the one this gateway was told, or the other does not know ours");
+    strange.wait_for("the other gateway's key is not the configured one, or the other does not know ours");
     hub.wait_for("refused a gateway with an unknown key");
     strange.kill();
     until(&row, "counted", |row| row.metric_at(2, "unauthenticated_peers_total") == Some(1.0));
@@ -308,7 +312,7 @@ fn refused() {
                         Some(Loss::Unauthenticated) => drop(reported.fetch_add(1, Ordering::Relaxed)),
                         // The next one's handshake took its place before the hub had said so.
                         Some(Loss::Restarted) => {}
-                        other => panic!("stranger {number}: {other:?}"),
+                        other => panic!("peer {number}: {other:?}"),
                     }
                 }
             });
@@ -316,8 +320,10 @@ fn refused() {
     });
     let more = hub.memory_kb().saturating_sub(before);
     let reported = reported.into_inner();
-    println!("{reported} of {UNAUTHENTICATED} strangers were told that they are refused; the hub takes {more} kB more");
-    // One whose handshake had to make room for another's is told nothing, or something else.
+    println!(
+        "{reported} of {UNAUTHENTICATED} unauthenticated peers learned that they are refused; the hub takes {more} kB more"
+    );
+    // One whose handshake had to make room for another's gets no answer, or another one.
     assert!(reported >= UNAUTHENTICATED * 9 / 10, "{reported}");
     until(&row, "counted", |row| {
         row.metric_at(2, "unauthenticated_peers_total") == Some(1.0 + f64::from(UNAUTHENTICATED))

@@ -1,4 +1,4 @@
-//! Beside the pair: a proxy's client that is connected from here, because the other gateway cannot be reached.
+//! Without the pair: a proxy's client that is connected from here, because the other gateway cannot be reached.
 
 use super::far::{is_allowed, outcome, start};
 use super::{Connection, Next, Stage};

@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 const LINGER: Duration = Duration::from_secs(60);
 /// Interval of polling whether the client has acknowledged everything.
 const LINGER_POLL: Duration = Duration::from_millis(200);
-/// The same of a connection that has ended in order: at first `LINGER_POLL`, then ever more seldom.
+/// The same of a connection that has ended in order: at first `LINGER_POLL`, then ever more rarely.
 const CLOSING_POLL_MAX: Duration = Duration::from_secs(10);
 
 /// Who wants the connection.
@@ -65,7 +65,7 @@ enum Stage {
     Dialing(Direct),
     /// Past the pair: data flow.
     Bypass(Direct),
-    /// A proxy's client is told why it is not connected.
+    /// A proxy's client gets the reason why it is not connected.
     Telling,
     /// The client has been sent everything and must not send more; where the server reset it, it is reset too once it has
     /// acknowledged all.
@@ -566,7 +566,7 @@ impl Connection {
             site.sockets.close(socket);
             return Next::Gone;
         }
-        // The end of the kernel's connection is a change of the socket; looking is for sites that do not tell of it.
+        // The end of the kernel's connection is a change of the socket; polling is for sites that do not report it.
         if self.deadline.is_none() {
             self.deadline = Some(site.now + peek);
             self.stage = Stage::Closing(Duration { ns: peek.ns * 2 }.min(CLOSING_POLL_MAX));
@@ -605,7 +605,7 @@ impl Connection {
             }
         }
         if !self.stopped {
-            // A proxy's client that was told no: it leaves by itself.
+            // A proxy's client that was refused: it leaves by itself.
             self.deadline = Some(self.lingers_until);
             return Next::Wait;
         }

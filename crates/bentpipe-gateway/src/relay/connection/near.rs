@@ -225,7 +225,7 @@ impl Connection {
         }
     }
 
-    /// A request that does not become a connection, for figures and log.
+    /// A request that does not become a connection, for metrics and log.
     fn count(&self, site: &mut Site<'_>, outcome: Outcome) {
         let metrics = &mut site.shared.metrics;
         match outcome {

@@ -4,7 +4,7 @@
 //! when the link has room is the library asked for the next one; `rate` says how fast that is, `streams` what goes
 //! first, `peer` what to do about silence. `controller` takes the place of congestion control.
 //!
-//! Told the time as everything here is. With [`Crypto::Model`] equal seeds give equal bytes; with [`Crypto::Tls`] the
+//! Sans-I/O as everything here is. With [`Crypto::Model`] equal seeds give equal bytes; with [`Crypto::Tls`] the
 //! system's random numbers are drawn, as they must be.
 //!
 //! Relied on in quinn-proto 0.11.19, which is why the version is pinned and `tests/satellite/` holds it: a window above
@@ -50,7 +50,7 @@ use std::sync::Arc;
 use terminal::Terminal;
 use unauthenticated_peers::UnauthenticatedPeers;
 
-/// Of its rate, the pair keeps this much whatever goes on beside it.
+/// Of its rate, the pair keeps this much whatever the cross traffic.
 const SHARE_MIN: u64 = 20;
 /// Why a connection is closed: for something on the control stream that is not the protocol.
 const CODE_CONTROL: u32 = 1;
@@ -254,7 +254,7 @@ impl QuicSatellite {
         self.unauthenticated_peers.set_known(peer.connection.remote_address());
         self.rate.start(now);
         if let Some(old) = self.current.take() {
-            // Only the pinned peer gets this far: it was started anew, or has given the old connection up.
+            // Only the pinned peer gets this far: it was restarted, or has given the old connection up.
             let was = old.is_connected();
             self.retire(old);
             if was {
@@ -342,7 +342,7 @@ impl QuicSatellite {
         self.unauthenticated_peers.push(to, bytes);
     }
 
-    /// An answer to a stranger, if the pair leaves room for one.
+    /// An answer to an unauthenticated peer, if the pair leaves room for one.
     fn transmit_reply(&mut self, now: Instant, into: &mut Vec<u8>) -> Option<SocketAddr> {
         let (to, bytes) = self.unauthenticated_peers.take(now)?;
         let bits = wire_bits(&self.config.framing, self.config.mtu, to, &bytes);
@@ -352,7 +352,7 @@ impl QuicSatellite {
         Some(to)
     }
 
-    /// Sizes anew, after a rate has changed, what may wait for each connection and on its way.
+    /// Sizes again, after a rate has changed, what may wait for each connection and on its way.
     fn resize(&mut self) {
         for peer in self.current.iter_mut().chain(&mut self.half_open) {
             let sizes = Sizes::new(&self.config, self.incoming, peer.connection.remote_address());

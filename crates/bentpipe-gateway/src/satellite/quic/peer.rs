@@ -32,11 +32,11 @@ const SILENT_AFTER: Duration = Duration::from_secs(3);
 /// The other side is not given up before it was asked so often: after this side itself has slept, time alone proves
 /// nothing.
 const PROBES_BEFORE_LOSS: u32 = 3;
-/// A terminal that is not on a circuit asks this seldom whether the hub is still there. A hub asks when it has missed two
+/// A terminal that is not on a circuit asks this rarely whether the hub is still there. A hub asks when it has missed two
 /// of these questions: it would not notice that the terminal is gone while it has nothing to send.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// And once when data has stopped coming on an open stream for so long: a receiver that waits for nothing of its own would
-/// not notice that the hub was started anew.
+/// not notice that the hub was restarted.
 const KEEP_ALIVE_PAUSED: Duration = Duration::from_secs(3);
 /// Bytes of a datagram that no further frame fits into.
 const FULL: u64 = 48;
@@ -269,7 +269,7 @@ impl Peer {
     /// When an unanswered part of the handshake is sent again. The library doubles its time-out each time, from one that
     /// a circuit's set-up has made long; here a lost packet costs as much the second time as the first.
     fn again_due(&self, rate: &RateControl) -> Option<Instant> {
-        // No time-out: nothing is on its way, or a stranger has been sent all that it may be (RFC 9000 §8.1).
+        // No time-out: nothing is on its way, or an unauthenticated peer has been sent all that it may be (RFC 9000 §8.1).
         let last = self.shaken.filter(|_| !self.confirmed && !self.over && self.timeout.is_some())?;
         let trips = Duration { ns: self.sizes.first_round_trip.ns * 2 };
         if self.circuit_until.is_none() {
@@ -305,7 +305,7 @@ impl Peer {
         self.round_trip.unwrap_or(base).min(Duration { ns: base.ns * 4 }).max(base)
     }
 
-    /// When the answer is overdue that usually comes: a round trip, an acknowledgement put off as long as it may be, and
+    /// When the expected answer is overdue: a round trip, an acknowledgement put off as long as it may be, and
     /// half as much for jitter. The last packets of a short exchange are sent again then, and with them a packet that asks
     /// for an acknowledgement at once. Without that, a receiver that has not acknowledged anything since the handshake may
     /// put the first acknowledgement off until its packet threshold: quinn-proto 0.11.19 stops the timer for it whenever

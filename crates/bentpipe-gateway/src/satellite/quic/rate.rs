@@ -4,7 +4,8 @@
 //!
 //! - *excess*: sent ÷ delivered is above [`EXCESS`] beyond the loss that the link's bit errors explain;
 //! - *a standing queue*: for a while no packet took the path in about the shortest time that one of its size ever took.
-//!   (Short ones are no measure for long ones: where each goes whole over one slow channel of many, a long one takes longer.)
+//!   (Short ones are no measure for long ones: where each goes whole over one slow channel of many, a long one takes
+//!   longer.)
 //!
 //! Then the rate is held near what is delivered, a little less while the queue drains, and raised again in steps. Two
 //! tests keep a wrong guess from pressing the rate down for ever: loss that stays when the rate falls is the link's, and
@@ -42,8 +43,8 @@ const PACKETS_MIN: u64 = 16;
 const KEPT: Duration = Duration::from_secs(8);
 /// Nothing delivered for this long is an outage.
 const OUTAGE: Duration = Duration::from_millis(250);
-/// Sizes of packets that are told apart, each an eighth of the largest: what two of one size differ in takes 23 ms on a channel
-/// of 64 kbit/s, less than any queue that is minded.
+/// Sizes of packets that are distinguished, each an eighth of the largest: what two of one size differ in takes 23 ms
+/// on a channel of 64 kbit/s, less than any queue that is minded.
 const SIZES: usize = 8;
 
 /// Packets sent in an interval and their fate.
@@ -74,7 +75,7 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct RateControl {
     declared: Option<u64>,
-    /// Share of packets that bit errors damage, as far as was told.
+    /// Share of packets that bit errors damage, as far as configured.
     loss: f64,
     /// Share that the link was found to lose at any rate.
     learnt_loss: f64,
@@ -151,7 +152,7 @@ impl RateControl {
         self.recent_loss
     }
 
-    /// The shortest round trip seen, or as told.
+    /// The shortest round trip measured, or the configured one.
     pub(super) fn base_round_trip(&self) -> Duration {
         self.base.unwrap_or(self.round_trip).max(Duration::from_millis(1))
     }

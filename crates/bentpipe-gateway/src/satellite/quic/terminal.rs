@@ -57,8 +57,8 @@ impl Terminal {
         }
     }
 
-    /// An endpoint for one attempt: connection identifiers are empty, so that the hub's packets are told apart by nothing
-    /// but its address, and each attempt needs its own.
+    /// An endpoint for one attempt: connection identifiers are empty, so that the hub's packets are distinguished by
+    /// nothing but its address, and each attempt needs its own.
     pub(super) fn endpoint(&mut self) -> Endpoint {
         let mut config = EndpointConfig::new(Arc::clone(&self.suite.reset_key));
         let mut seed = [0; 32];

@@ -122,7 +122,7 @@ fn a_closed_window_is_probed_until_it_opens() {
     assert_eq!((pipe.received, pipe.wrong), (86_000, 0), "the window update was enough");
 }
 
-/// Without scaling no more than 65 535 B can be told, however much room there is.
+/// Without scaling no more than 65 535 B can be advertised, however much room there is.
 #[test]
 fn a_window_that_cannot_be_told_is_no_news() {
     let mut pipe = Pipe::new("", "window_scaling = false", 100);

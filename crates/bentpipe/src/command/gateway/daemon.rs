@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tracing::Level;
 
-/// Between two looks at signals, notices and figures.
+/// Interval between polls of signals, log events and metrics.
 const TICK: Duration = Duration::from_millis(200);
 /// Exit status when a second signal ends the daemon at once.
 const EXIT_AT_ONCE: i32 = 1;
@@ -48,9 +48,9 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
         rights::become_user(user).with_context(|| format!("cannot become the user '{user}'"))?;
     }
     rights::give_up_the_rest().context("cannot give up rights")?;
-    if file.capture.is_some() && !Rights::now().network {
+    if file.intercept.is_some() && !Rights::now().network {
         anyhow::bail!(BadInput(format!(
-            "{}: [capture] needs root, or the capabilities CAP_NET_ADMIN and CAP_NET_RAW; without them a gateway can only \
+            "{}: [intercept] needs root, or the capabilities CAP_NET_ADMIN and CAP_NET_RAW; without them a gateway can only \
              be asked (socks, connect)",
             path.display()
         )));
@@ -80,7 +80,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     notify::tell(&[NotifyState::Ready]);
     let mut watchdog = notify::Watchdog::from_environment();
     let mut draining: Option<Instant> = None;
-    let takes_clients = file.capture.is_some() || listening(&file).next().is_some();
+    let takes_clients = file.intercept.is_some() || listening(&file).next().is_some();
     let mut file = file;
     loop {
         let is_done = driver.wait_until_done(TICK);
@@ -101,7 +101,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
             anyhow::bail!("the gateway's thread has ended");
         };
         *metrics.lock() = now;
-        // The gateway's thread gave these figures between two turns of its work, and whoever does not obey signals does not
+        // The gateway's thread gave these metrics between two turns of its work, and whoever does not obey signals does not
         // get here: a sign of life that either of the two loops can fail to give.
         watchdog.ping(Instant::now(), || status(&now, draining.is_some()));
         if is_done || draining.is_some_and(|until| Instant::now() >= until) {
@@ -156,7 +156,7 @@ fn read(path: &Path, role: Role) -> Result<GatewayFile, BadInput> {
 
 fn site_options(file: &GatewayFile) -> SiteOptions {
     SiteOptions {
-        rules: file.capture.clone(),
+        rules: file.intercept.clone(),
         closed: file.gateway.settings.fail == Fail::Closed,
         pair: Some(file.listen),
         held_max: file.gateway.settings.pending.saturating_mul(2),
@@ -196,8 +196,8 @@ fn summary(file: &GatewayFile) -> String {
     let satellite = &file.gateway.satellite;
     let rate = satellite.rate.map_or("measured".to_owned(), |rate| rate.to_string());
     let mut parts = vec![format!("UDP {}", file.listen), format!("link rate {rate}")];
-    match &file.capture {
-        Some(capture) => parts.push(format!("captures on {}", capture.interfaces.join(", "))),
+    match &file.intercept {
+        Some(intercept) => parts.push(format!("captures on {}", intercept.interfaces.join(", "))),
         None => parts.push("captures nothing".into()),
     }
     let metrics = file.metrics.map(|address| ("metrics", address));

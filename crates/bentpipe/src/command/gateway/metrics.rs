@@ -1,4 +1,4 @@
-//! The daemon's figures for a monitoring system, as OpenMetrics over a small HTTP server.
+//! The daemon's metrics for a monitoring system, as OpenMetrics over a small HTTP server.
 
 use bentpipe_gateway::Metrics;
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The last figures, shared with whoever serves them.
+/// The last metrics, shared with whoever serves them.
 pub type Shared = Arc<Mutex<Metrics>>;
 
 /// Who asks must do so within this time.
@@ -21,7 +21,7 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(2);
 const REQUEST_MAX: usize = 8 << 10;
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves the figures at `address`, one request after another, as long as the process lives.
+/// Serves the metrics at `address`, one request after another, as long as the process lives.
 pub fn serve(address: SocketAddr, metrics: Shared) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     std::thread::Builder::new().name("metrics".into()).spawn(move || {
@@ -56,7 +56,7 @@ fn answer(mut stream: TcpStream, metrics: &Shared) -> io::Result<()> {
     let (status, body) = if request.starts_with(b"GET /metrics ") {
         ("200 OK", text(*metrics.lock()))
     } else {
-        ("404 Not Found", "the figures are at /metrics\n".to_owned())
+        ("404 Not Found", "the metrics are at /metrics\n".to_owned())
     };
     let length = body.len();
     write!(
@@ -65,7 +65,7 @@ fn answer(mut stream: TcpStream, metrics: &Shared) -> io::Result<()> {
     )
 }
 
-/// The figures as OpenMetrics text.
+/// The metrics as OpenMetrics text.
 #[must_use]
 pub fn text(metrics: Metrics) -> String {
     let mut registry = Registry::with_prefix("bentpipe_gateway");
@@ -85,7 +85,7 @@ impl Collector for Snapshot {
         let s = &f.satellite;
         let bytes = || Some(Unit::Bytes);
         let counters = [
-            ("requests", "Connection requests caught or asked for here", None, f.requests),
+            ("requests", "Connection requests intercepted, or made to a proxy here", None, f.requests),
             ("connections_relayed", "Connections opened at the server's side", None, f.relayed),
             ("requests_refused", "Requests that the server refused", None, f.refused),
             ("requests_unreachable", "Requests to servers that could not be reached", None, f.unreachable),

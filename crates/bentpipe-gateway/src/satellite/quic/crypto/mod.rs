@@ -18,7 +18,7 @@ pub enum Crypto {
     /// TLS 1.3 with raw public keys (RFC 7250), each side pinned to the other's key. Draws the system's random numbers.
     Tls(PairKeys),
     /// For virtual runs: messages, tags and round trips of the same size, a checksum in place of encryption, no
-    /// randomness but the seed's. Both sides of a pair are given the same number; a side with another is a stranger.
+    /// randomness but the seed's. Both sides of a pair are given the same number; a side with another is refused.
     Model(u64),
 }
 

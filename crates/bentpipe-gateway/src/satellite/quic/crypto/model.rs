@@ -12,7 +12,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of each handshake message beside the transport parameters, as rustls 0.23 with ring and raw Ed25519 keys writes
+/// Bytes of each handshake message besides the transport parameters, as rustls 0.23 with ring and raw Ed25519 keys writes
 /// them (`tests/satellite/` holds both to each other).
 const CLIENT_HELLO: usize = 239;
 const SERVER_HELLO: usize = 90;
@@ -204,7 +204,7 @@ impl ModelSession {
         if self.side == Side::Client { Side::Server } else { Side::Client }
     }
 
-    /// A message: its length, a number, the transport parameters, zeros up to `bytes` beside the parameters.
+    /// A message: its length, a number, the transport parameters, zeros up to `bytes` besides the parameters.
     fn message(&self, number: u64, params: &[u8], bytes: usize, out: &mut Vec<u8>) {
         let start = out.len();
         let length = bytes + params.len();

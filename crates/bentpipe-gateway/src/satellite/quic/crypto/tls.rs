@@ -1,4 +1,4 @@
-//! TLS 1.3 with raw public keys on both sides (RFC 8446, RFC 7250), each pinned to the key it was told.
+//! TLS 1.3 with raw public keys on both sides (RFC 8446, RFC 7250), each pinned to the configured key.
 
 use super::super::SetupError;
 use crate::satellite::keys::{PairKeys, PublicKey};
@@ -68,7 +68,7 @@ pub(super) fn reset_key(keys: &PairKeys) -> Arc<dyn HmacKey> {
     Arc::new(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
 }
 
-/// Seals the tokens by which strangers prove their address.
+/// Seals the tokens by which unauthenticated peers prove their address.
 pub(super) fn token_key(keys: &PairKeys) -> Arc<dyn HandshakeTokenKey> {
     Arc::new(hkdf::Salt::new(hkdf::HKDF_SHA256, b"bentpipe retry token").extract(keys.own.secret()))
 }
