@@ -52,7 +52,7 @@ pub struct SocketsView<'a> {
     pub epoll: &'a OwnedFd,
     /// Model time.
     pub clock: Clock,
-    /// Scratch space for patterns, [`PATTERN_CHUNK`] bytes.
+    /// Scratch space for patterns, `PATTERN_CHUNK` bytes.
     pub scratch: &'a mut Vec<u8>,
 }
 

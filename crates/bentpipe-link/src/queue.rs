@@ -1,7 +1,7 @@
 //! Queue disciplines: the order in which packets are transmitted, and which of them are not.
 //!
 //! A discipline never touches a packet, so that it needs to be written only once for real and virtual ones: the link keeps the
-//! packets and hands out a [`Ticket`] for each. First in, first out ([`Fifo`]) has a short path of its own.
+//! packets and hands out a [`Ticket`] for each. First in, first out (`Fifo`) has a short path of its own.
 //! [`crate::registry`] says how a discipline gets into link files.
 
 use bentpipe_net::headers::Headers;

@@ -289,8 +289,8 @@ pub struct RunArguments {
     /// Simulate in virtual time instead of moving real packets
     #[arg(long = "virtual")]
     pub virtual_time: bool,
-    /// Run every case twice, without and with a gateway pair, and show both side by side. The pair is the one that
-    /// [gateways] describes, or one with the default settings on the link with the longest round trip
+    /// Run every case twice, without and with a gateway pair, and show both side by side. The pair is the scenario's own,
+    /// or one with the default settings on the link with the longest round trip
     #[arg(long, value_name = "WHAT", value_enum)]
     pub compare: Option<Compare>,
     /// With --virtual: leave out commands, which only a live run can run

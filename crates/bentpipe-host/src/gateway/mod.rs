@@ -2,8 +2,8 @@
 //! the gateway.
 //!
 //! The path of an intercepted connection: a client's SYN → the firewall logs and drops it ([`firewall`]) → [`netfilter`] →
-//! [`site`] holds it for the program → the program answers → [`inject`] admits it to the kernel → the listener's accepted
-//! connection becomes a socket of the program ([`sockets`]).
+//! `site` holds it for the program → the program answers → `inject` admits it to the kernel → the listener's accepted
+//! connection becomes a socket of the program (`sockets`).
 
 pub mod driver;
 pub mod firewall;

@@ -28,7 +28,7 @@ pub struct Chart {
     pub step: bool,
     /// Charts with the same group share their cursor and zoom.
     pub group: String,
-    /// The lines: in [`json`] only, a template has no use for them.
+    /// The lines: in `json` only, a template has no use for them.
     #[serde(skip)]
     pub lines: Vec<Line>,
 }

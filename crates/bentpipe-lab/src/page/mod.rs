@@ -1,7 +1,7 @@
 //! A page of ours: one HTML file that loads nothing from anywhere, with charts that its own script draws. The report of a
 //! run and that of an experiment are such pages.
 //!
-//! Everything shown is treated as hostile text: the templates escape it all. Only what is part of the program ([`assets`])
+//! Everything shown is treated as hostile text: the templates escape it all. Only what is part of the program (`assets`)
 //! and the charts, as JSON that cannot end its element, stand there as they are.
 
 mod assets;

@@ -1,6 +1,6 @@
 //! The report: a record made readable, as one offline HTML file and as text for a terminal.
 //!
-//! Both say the same: [`summary`] decides what a run amounts to, [`quantity`] how a number is written; `html` and
+//! Both say the same: `summary` decides what a run amounts to, [`quantity`] how a number is written; `html` and
 //! `text` only lay it out. Everything shown comes from the record, and all of it is treated as hostile text.
 
 mod charts;

@@ -75,7 +75,7 @@ const LAN: &str = "title = \"Between a site and its gateway\"\n\
     summary = \"1 Gbit/s, one switch; not what is measured, so nothing is lost on it\"\n\
     rate = \"1 Gbit/s\"\none_way_delay = \"50 us\"\nqueue = { bytes = \"16 MiB\" }\n";
 
-/// The catalogue's place of [`LAN`], for reports.
+/// The catalogue's place of `LAN`, for reports.
 pub const LAN_KIND: &str = "gateway LAN";
 
 /// Least MTU of a pair's link: what the satellite side can be configured with.

@@ -1,6 +1,6 @@
 //! The scenario: what a TOML file asks for, complete and checked before anything starts.
 //!
-//! [`text`] is the file as written, [`workload`] what its programs are; here both become [`Scenario`], case by case.
+//! `text` is the file as written, [`workload`] what its programs are; here both become [`Scenario`], case by case.
 
 pub mod gateway;
 mod text;

@@ -1,7 +1,7 @@
 //! A simulated site: interfaces, transport, and the programs that use them.
 //!
-//! A packet's way in: [`ip`] (addresses, forwarding, bridging, fragments) → [`stack`] (which connection or socket) →
-//! [`crate::tcp`] → ready queue of programs, which works its [`sockets`] at once. What that sends leaves in
+//! A packet's way in: [`ip`] (addresses, forwarding, bridging, fragments) → `stack` (which connection or socket) →
+//! [`crate::tcp`] → ready queue of programs, which works its `sockets` at once. What that sends leaves in
 //! [`Node::poll_transmit`].
 
 mod gateway_sockets;

@@ -90,7 +90,7 @@ pub fn backoff(p: f64) -> f64 {
     1.0 + p * (1.0 + 2.0 * p * (1.0 + 2.0 * p * (1.0 + 2.0 * p * (1.0 + 2.0 * p * (1.0 + 2.0 * p)))))
 }
 
-/// E[W_u]: the mean window when a loss occurs, were it not limited:
+/// E\[W_u\]: the mean window when a loss occurs, were it not limited:
 /// `(2+b)/3b + √(8(1−p)/3bp + ((2+b)/3b)²)`, equation (13). `0 < p < 1`.
 #[must_use]
 pub fn unlimited_window(p: f64, segments_per_ack: u32) -> f64 {

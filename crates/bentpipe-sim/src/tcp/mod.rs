@@ -14,7 +14,7 @@
 //! | [`usage`](self) | use of the congestion window, delivery rate |
 //! | [`timers`](self) | retransmission, probes, delayed acknowledgements, keep-alive |
 //! | [`scoreboard`], [`ranges`] | segments in flight |
-//! | [`send_buffer`], [`send_queue`], [`receive`] | data before and after |
+//! | `send_buffer`, [`send_queue`], [`receive`] | data before and after |
 //! | [`acks`] | when the receiver acknowledges |
 //! | [`rto`] | the retransmission time-out |
 //! | [`congestion`] | how the congestion window moves |

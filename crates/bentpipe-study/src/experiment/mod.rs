@@ -1,7 +1,7 @@
 //! Experiments: what a paper published, and what the same case measures here.
 //!
 //! An experiment is a folder `experiments/ID/` with `scenario.toml` (the case, its axes, what was assumed),
-//! `published.toml` (what the paper says and how far ours may be from it) and a README. [`load`] reads and checks it,
+//! `published.toml` (what the paper says and how far ours may be from it) and a README. `load` reads and checks it,
 //! [`engine`] runs its points, [`judge`] compares, [`table`] and [`page`] write what came out.
 //! `docs/reference/experiments.md` states the rules.
 

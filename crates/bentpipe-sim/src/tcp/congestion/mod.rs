@@ -1,4 +1,4 @@
-//! Congestion control: how the congestion window moves. Loss detection and repair are elsewhere ([`super::recovery`]).
+//! Congestion control: how the congestion window moves. Loss detection and repair are elsewhere (`super::recovery`).
 //!
 //! Windows are counted in segments, as Linux counts them: with full segments that is RFC 5681 in units of SMSS.
 
