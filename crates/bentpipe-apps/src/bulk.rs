@@ -11,7 +11,8 @@
 //! - `first_byte`, `connect_time`, `bytes`, `wrong_bytes`; series `received` and `goodput`.
 
 use crate::acceptor::Acceptor;
-use crate::kind::{Keys, Kind, PartyProgram, PartyReport, PortNeed, Setting, Shown, Transfer, Workload, of_two};
+use crate::client_server::{ClientServer, ClientServerWorkload};
+use crate::kind::{Keys, Kind, Party, Shown, Transfer, Workload};
 use crate::progress::{Arrivals, check_port, check_sample_every, check_timeout};
 use crate::quantity::{self, Quantity};
 use crate::report::{self, App, Receiver, Report, Status};
@@ -79,10 +80,18 @@ impl BulkSpec {
         check_sample_every(self.sample_every)?;
         self.timeout.map_or(Ok(()), check_timeout)
     }
+}
 
-    /// The side that connects.
-    #[must_use]
-    pub fn client(&self, server: IpAddr, seed: u64) -> Box<dyn App> {
+impl ClientServer for BulkSpec {
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn served_by(&self, server: &Party) -> BulkSpec {
+        BulkSpec { port: server.ports[0], ..self.clone() }
+    }
+
+    fn client(&self, server: IpAddr, seed: u64) -> Box<dyn App> {
         Box::new(BulkClient {
             server: SocketAddr::new(server, self.port),
             timeout: self.timeout,
@@ -95,9 +104,7 @@ impl BulkSpec {
         })
     }
 
-    /// The side that listens, for one connection.
-    #[must_use]
-    pub fn server(&self, seed: u64) -> Box<dyn App> {
+    fn server(&self, seed: u64) -> Box<dyn App> {
         Box::new(BulkServer {
             acceptor: Acceptor::new(self.port),
             socket: None,
@@ -107,14 +114,23 @@ impl BulkSpec {
         })
     }
 
-    /// One report out of both sides'.
-    #[must_use]
-    pub fn combine(&self, client: Report, server: Report) -> Report {
+    fn combine(&self, client: Report, server: Report) -> Report {
         let receiver = match self.direction {
             Direction::Download => Receiver::Client,
             Direction::Upload => Receiver::Server,
         };
         report::combine(client, server, receiver)
+    }
+
+    fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    fn transfer(&self) -> Option<Transfer> {
+        match self.amount {
+            Amount::Bytes(bytes) => Some(Transfer { direction: self.direction, bytes, connections: 1 }),
+            Amount::Time(_) => None,
+        }
     }
 }
 
@@ -127,17 +143,6 @@ struct BulkKeys {
     content: Option<Content>,
     port: Option<u16>,
     timeout: Option<Duration>,
-}
-
-/// A bulk transfer of a scenario.
-#[derive(Clone, Debug)]
-pub struct BulkWorkload {
-    /// What to transfer; its port is the default where none was chosen.
-    pub spec: BulkSpec,
-    /// What the data is made of.
-    pub content: Content,
-    /// The port that the scenario chose.
-    pub port: Option<u16>,
 }
 
 impl Kind for Bulk {
@@ -176,38 +181,7 @@ impl Kind for Bulk {
             ..default
         };
         spec.check()?;
-        Ok(Arc::new(BulkWorkload { spec, content: keys.content.unwrap_or_default(), port: keys.port }))
-    }
-}
-
-impl Workload for BulkWorkload {
-    fn ports(&self) -> Vec<PortNeed> {
-        vec![PortNeed { role: 1, key: "port", chosen: self.port, default: self.spec.port }]
-    }
-
-    fn program(&self, number: usize, setting: &Setting) -> PartyProgram {
-        let server = setting.first(1);
-        let spec = BulkSpec { port: server.ports[0], ..self.spec.clone() };
-        let seed = self.content.pattern(setting.seed);
-        PartyProgram::App(if number == 0 { spec.client(server.address, seed) } else { spec.server(seed) })
-    }
-
-    fn combine(&self, parties: Vec<PartyReport>) -> Report {
-        match of_two(parties) {
-            (client, Some(server)) => self.spec.combine(client, server),
-            (client, None) => client,
-        }
-    }
-
-    fn direction(&self) -> Option<Direction> {
-        Some(self.spec.direction)
-    }
-
-    fn transfer(&self) -> Option<Transfer> {
-        match self.spec.amount {
-            Amount::Bytes(bytes) => Some(Transfer { direction: self.spec.direction, bytes, connections: 1 }),
-            Amount::Time(_) => None,
-        }
+        Ok(Arc::new(ClientServerWorkload { spec, content: keys.content.unwrap_or_default(), port: keys.port }))
     }
 }
 

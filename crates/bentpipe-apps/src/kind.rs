@@ -294,13 +294,6 @@ pub fn join(parties: Vec<PartyReport>) -> Report {
     joined
 }
 
-/// The report of a client and that of its server, if it has one.
-pub(crate) fn of_two(parties: Vec<PartyReport>) -> (Report, Option<Report>) {
-    let mut reports = parties.into_iter().map(|party| party.report);
-    let client = reports.next().flatten().unwrap_or_else(|| Report::new(Status::Running, None));
-    (client, reports.next().flatten())
-}
-
 impl From<SpecError> for KeyProblem {
     /// Fields of specs that have another name in scenarios get it.
     fn from(error: SpecError) -> KeyProblem {

@@ -29,6 +29,7 @@
 //! - A turn of one connection is bounded; when it ends with work left, `next_wake` is not later than the poll's time.
 
 pub mod bulk;
+pub mod client_server;
 pub mod command;
 pub mod ftp;
 pub mod kind;
@@ -45,6 +46,7 @@ mod outbox;
 mod progress;
 mod stream;
 
+pub use client_server::ClientServer;
 pub use kind::{Kind, Workload};
 pub use registry::Registry;
 pub use report::{App, Measurement, Report, Series, Status};

@@ -2,6 +2,7 @@
 
 mod support;
 
+use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::Direction::{self, Download, Upload};
 use bentpipe_apps::ftp::FtpSpec;
 use bentpipe_apps::service::FtpService;

@@ -2,6 +2,7 @@
 
 mod support;
 
+use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::page::{HttpVersion, PageSpec};
 use bentpipe_apps::service::HttpService;
 use bentpipe_apps::{Report, Status, quantity};

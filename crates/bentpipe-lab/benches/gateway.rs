@@ -4,7 +4,8 @@
 //! the bench fails when one is missed. `cargo bench -p bentpipe-lab --bench gateway -- SEEDS` takes another number of
 //! seeds than ten.
 
-use bentpipe_apps::bulk::BulkWorkload;
+use bentpipe_apps::bulk::BulkSpec;
+use bentpipe_apps::client_server::ClientServerWorkload;
 use bentpipe_lab::record::{CaseRecord, Record, WorkloadRecord};
 use bentpipe_lab::scenario::{Case, Scenario};
 use bentpipe_lab::simulated::{self, SimulatedOptions};
@@ -287,7 +288,7 @@ fn scenario(link: &str, carrier: &Carrier, app: &str, seed: u64) -> Scenario {
 fn sample(case: &mut Case) {
     for workload in &mut case.workloads {
         let any: &dyn Any = &*workload.placement.workload;
-        if let Some(mut bulk) = any.downcast_ref::<BulkWorkload>().cloned() {
+        if let Some(mut bulk) = any.downcast_ref::<ClientServerWorkload<BulkSpec>>().cloned() {
             bulk.spec.sample_every = SAMPLE_EVERY;
             workload.placement.workload = Arc::new(bulk);
         }

@@ -7,6 +7,7 @@
 //! ns-3 comes from its PyPI package, whose libraries a C++ program of the same scenario is linked to (g++ is needed, its
 //! Python bindings are not): `python3 -m venv target/ns3 && target/ns3/bin/pip install --no-deps ns3`.
 
+use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::quantity;
 use bentpipe_apps::report::App;

@@ -21,7 +21,8 @@ mod session;
 
 pub(crate) use server::FtpServer;
 
-use crate::kind::{Keys, Kind, PartyProgram, PartyReport, PortNeed, Setting, Shown, Transfer, Workload, of_two};
+use crate::client_server::{ClientServer, ClientServerWorkload};
+use crate::kind::{Keys, Kind, Party, Shown, Transfer, Workload};
 use crate::progress::{check_port, check_sample_every, check_timeout};
 use crate::quantity::{self, Quantity};
 use crate::report::{self, App, Receiver, Report, Status};
@@ -95,21 +96,31 @@ impl FtpSpec {
         check_sample_every(self.sample_every)
     }
 
-    /// The side that connects.
-    #[must_use]
-    pub fn client(&self, server: IpAddr, seed: u64) -> Box<dyn App> {
+    fn bytes_in_all(&self) -> Option<u64> {
+        let sessions = self.bytes.checked_mul(u64::from(self.files))?.checked_mul(u64::from(self.sessions))?;
+        (sessions <= FILE_BYTES_MAX).then_some(sessions)
+    }
+}
+
+impl ClientServer for FtpSpec {
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn served_by(&self, server: &Party) -> FtpSpec {
+        FtpSpec { port: server.ports[0], ..self.clone() }
+    }
+
+    fn client(&self, server: IpAddr, seed: u64) -> Box<dyn App> {
         Box::new(client::FtpClient::new(self.clone(), server, seed))
     }
 
-    /// The side that listens.
-    #[must_use]
-    pub fn server(&self, seed: u64) -> Box<dyn App> {
+    fn server(&self, seed: u64) -> Box<dyn App> {
         Box::new(FtpServer::new(self.port, seed, ServerLife::Workload, Some(self.sample_every)))
     }
 
     /// One report out of both sides'. An upload whose client was satisfied fails when the server got fewer bytes.
-    #[must_use]
-    pub fn combine(&self, client: Report, server: Report) -> Report {
+    fn combine(&self, client: Report, server: Report) -> Report {
         match self.direction {
             Direction::Download => report::combine(client, server, Receiver::Client),
             Direction::Upload => {
@@ -124,9 +135,18 @@ impl FtpSpec {
         }
     }
 
-    fn bytes_in_all(&self) -> Option<u64> {
-        let sessions = self.bytes.checked_mul(u64::from(self.files))?.checked_mul(u64::from(self.sessions))?;
-        (sessions <= FILE_BYTES_MAX).then_some(sessions)
+    fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    fn transfer(&self) -> Option<Transfer> {
+        let FtpSpec { direction, bytes, sessions, .. } = *self;
+        let bytes = bytes.checked_mul(u64::from(sessions)).filter(|_| self.files == 1)?;
+        Some(Transfer { direction, bytes, connections: sessions })
+    }
+
+    fn is_random(&self) -> bool {
+        self.sessions > 1 && self.spread > Duration::ZERO
     }
 }
 
@@ -142,17 +162,6 @@ struct FtpKeys {
     content: Option<Content>,
     port: Option<u16>,
     timeout: Option<Duration>,
-}
-
-/// File transfers of a scenario.
-#[derive(Clone, Debug)]
-pub struct FtpWorkload {
-    /// What to transfer; its port is the default where none was chosen.
-    pub spec: FtpSpec,
-    /// What the files are made of.
-    pub content: Content,
-    /// The control port that the scenario chose.
-    pub port: Option<u16>,
 }
 
 impl Kind for Ftp {
@@ -198,41 +207,7 @@ impl Kind for Ftp {
             ..default
         };
         spec.check()?;
-        Ok(Arc::new(FtpWorkload { spec, content: keys.content.unwrap_or_default(), port: keys.port }))
-    }
-}
-
-impl Workload for FtpWorkload {
-    fn ports(&self) -> Vec<PortNeed> {
-        vec![PortNeed { role: 1, key: "port", chosen: self.port, default: self.spec.port }]
-    }
-
-    fn program(&self, number: usize, setting: &Setting) -> PartyProgram {
-        let server = setting.first(1);
-        let spec = FtpSpec { port: server.ports[0], ..self.spec.clone() };
-        let seed = self.content.pattern(setting.seed);
-        PartyProgram::App(if number == 0 { spec.client(server.address, seed) } else { spec.server(seed) })
-    }
-
-    fn combine(&self, parties: Vec<PartyReport>) -> Report {
-        match of_two(parties) {
-            (client, Some(server)) => self.spec.combine(client, server),
-            (client, None) => client,
-        }
-    }
-
-    fn direction(&self) -> Option<Direction> {
-        Some(self.spec.direction)
-    }
-
-    fn transfer(&self) -> Option<Transfer> {
-        let FtpSpec { direction, bytes, sessions, .. } = self.spec;
-        let bytes = bytes.checked_mul(u64::from(sessions)).filter(|_| self.spec.files == 1)?;
-        Some(Transfer { direction, bytes, connections: sessions })
-    }
-
-    fn is_random(&self) -> bool {
-        self.spec.sessions > 1 && self.spec.spread > Duration::ZERO
+        Ok(Arc::new(ClientServerWorkload { spec, content: keys.content.unwrap_or_default(), port: keys.port }))
     }
 }
 

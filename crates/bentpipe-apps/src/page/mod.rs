@@ -22,7 +22,8 @@ mod server;
 
 pub(crate) use server::HttpServer;
 
-use crate::kind::{Keys, Kind, PartyProgram, PartyReport, PortNeed, Setting, Shown, Workload, of_two};
+use crate::client_server::{ClientServer, ClientServerWorkload};
+use crate::kind::{Keys, Kind, Party, Shown, Workload};
 use crate::progress::{check_port, check_sample_every, check_timeout};
 use crate::quantity::{self, Quantity};
 use crate::report::{self, App, Receiver, Report};
@@ -129,24 +130,32 @@ impl PageSpec {
         check_timeout(self.timeout)?;
         check_sample_every(self.sample_every)
     }
+}
 
-    /// The side that asks.
-    #[must_use]
-    pub fn client(&self, server: IpAddr, seed: u64) -> Box<dyn App> {
+impl ClientServer for PageSpec {
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn served_by(&self, server: &Party) -> PageSpec {
+        PageSpec { port: server.ports[0], host: server.site.clone(), ..self.clone() }
+    }
+
+    fn client(&self, server: IpAddr, seed: u64) -> Box<dyn App> {
         Box::new(client::PageClient::new(self.clone(), server, seed))
     }
 
-    /// The side that answers.
-    #[must_use]
-    pub fn server(&self, seed: u64) -> Box<dyn App> {
+    fn server(&self, seed: u64) -> Box<dyn App> {
         let html = html(self.html_bytes.min(HTML_BYTES_MAX), &self.objects);
         Box::new(HttpServer::new(self.port, seed, ServerLife::Workload, html))
     }
 
-    /// One report out of both sides'.
-    #[must_use]
-    pub fn combine(&self, client: Report, server: Report) -> Report {
+    fn combine(&self, client: Report, server: Report) -> Report {
         report::combine(client, server, Receiver::Client)
+    }
+
+    fn direction(&self) -> Direction {
+        Direction::Download
     }
 }
 
@@ -162,17 +171,6 @@ struct PageKeys {
     content: Option<Content>,
     port: Option<u16>,
     timeout: Option<Duration>,
-}
-
-/// A page of a scenario.
-#[derive(Clone, Debug)]
-pub struct PageWorkload {
-    /// What to get; its port is the default where none was chosen, its host the server's site.
-    pub spec: PageSpec,
-    /// What the objects are made of.
-    pub content: Content,
-    /// The port that the scenario chose.
-    pub port: Option<u16>,
 }
 
 impl Kind for Page {
@@ -230,31 +228,7 @@ impl Kind for Page {
             sample_every: default.sample_every,
         };
         spec.check()?;
-        Ok(Arc::new(PageWorkload { spec, content: keys.content.unwrap_or_default(), port: keys.port }))
-    }
-}
-
-impl Workload for PageWorkload {
-    fn ports(&self) -> Vec<PortNeed> {
-        vec![PortNeed { role: 1, key: "port", chosen: self.port, default: self.spec.port }]
-    }
-
-    fn program(&self, number: usize, setting: &Setting) -> PartyProgram {
-        let server = setting.first(1);
-        let spec = PageSpec { port: server.ports[0], host: server.site.clone(), ..self.spec.clone() };
-        let seed = self.content.pattern(setting.seed);
-        PartyProgram::App(if number == 0 { spec.client(server.address, seed) } else { spec.server(seed) })
-    }
-
-    fn combine(&self, parties: Vec<PartyReport>) -> Report {
-        match of_two(parties) {
-            (client, Some(server)) => self.spec.combine(client, server),
-            (client, None) => client,
-        }
-    }
-
-    fn direction(&self) -> Option<Direction> {
-        Some(Direction::Download)
+        Ok(Arc::new(ClientServerWorkload { spec, content: keys.content.unwrap_or_default(), port: keys.port }))
     }
 }
 

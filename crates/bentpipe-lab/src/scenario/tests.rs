@@ -47,7 +47,9 @@ fn reads_a_scenario_and_its_cases() {
     assert_eq!(scenario.cases[0].links[0].config.round_trip(), Duration::from_millis(200));
     let placement = &scenario.cases[0].workloads[0].placement;
     let any: &dyn std::any::Any = &*placement.workload;
-    let page = any.downcast_ref::<bentpipe_apps::page::PageWorkload>().unwrap();
+    let page = any
+        .downcast_ref::<bentpipe_apps::client_server::ClientServerWorkload<bentpipe_apps::page::PageSpec>>()
+        .unwrap();
     assert_eq!((page.spec.html_bytes, page.spec.path.as_str()), (1_000_000, "/bytes/1000000"));
     assert_eq!((placement.parties[1].site.as_str(), &placement.parties[1].ports[..]), ("hub", &[80][..]));
 }

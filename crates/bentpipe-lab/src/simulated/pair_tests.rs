@@ -3,6 +3,7 @@
 use super::pairs::{Pairs, SimulatedNetwork};
 use super::setup;
 use crate::scenario::Scenario;
+use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::{App, Report, Status};
 use bentpipe_net::socket::{Connection, Program, Received, SocketError, SocketId, Sockets};

@@ -1,6 +1,7 @@
 //! One seed, one run: the same packets at the same times, whoever looks on and whoever else is there.
 
 use crate::pair::{link, spec};
+use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::App;
 use bentpipe_net::packet::DatagramPacket;

@@ -1,6 +1,7 @@
 //! What programs see of their host when they come and go.
 
 use crate::pair::{link, spec};
+use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::App;
 use bentpipe_net::time::{Duration, Instant};

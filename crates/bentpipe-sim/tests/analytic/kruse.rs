@@ -2,6 +2,7 @@
 
 use crate::pair::{MSS, link, reno, spec};
 use crate::table::{self, permille};
+use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::App;
 use bentpipe_net::time::{Duration, Instant};

@@ -1,5 +1,6 @@
 //! Two hosts, one link, and a tap between the first host and the link that sees every packet and may lose it.
 
+use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::report::App;
 use bentpipe_link::config::LinkConfig;

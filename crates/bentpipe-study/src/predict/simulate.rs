@@ -2,6 +2,7 @@
 
 use super::{Question, Simulated};
 use crate::{pool, transfer};
+use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::Direction;
 use bentpipe_apps::quantity;
 use bentpipe_apps::report::Status;

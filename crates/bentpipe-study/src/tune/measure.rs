@@ -3,6 +3,7 @@
 use super::hosts::{Hosts, Side};
 use super::idle;
 use crate::{pool, transfer};
+use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::Direction;
 use bentpipe_apps::bulk::BulkSpec;
 use bentpipe_apps::ping::PingSpec;

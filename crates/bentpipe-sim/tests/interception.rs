@@ -1,6 +1,7 @@
 //! A gateway's view of a simulated site: requests that are held, answered and refused, connections in others' names, and
 //! what passes. The gateway here is the simplest there is: it connects at once and copies bytes.
 
+use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
 use bentpipe_apps::ping::PingSpec;
 use bentpipe_apps::quantity;
