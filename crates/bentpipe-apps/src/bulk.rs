@@ -11,7 +11,7 @@
 //! - `first_byte`, `connect_time`, `bytes`, `wrong_bytes`; series `received` and `goodput`.
 
 use crate::acceptor::Acceptor;
-use crate::client_server::{ClientServer, ClientServerWorkload};
+use crate::client_server::{self, ClientServer, ClientServerWorkload};
 use crate::kind::{Keys, Kind, Party, Shown, Transfer, Workload};
 use crate::progress::{Arrivals, check_port, check_sample_every, check_timeout};
 use crate::quantity::{self, Quantity};
@@ -163,7 +163,7 @@ impl Kind for Bulk {
     }
 
     fn shown(&self) -> Shown {
-        Shown::new(&[quantity::COMPLETION_TIME, quantity::GOODPUT], &[quantity::GOODPUT, quantity::RECEIVED_BYTES])
+        client_server::SHOWN
     }
 
     fn read(&self, keys: Keys) -> Result<Arc<dyn Workload>, KeyProblem> {

@@ -1,7 +1,8 @@
 //! What workloads of one client and one server with one port have in common.
 
 use crate::Direction;
-use crate::kind::{Party, PartyProgram, PartyReport, PortNeed, Setting, Transfer, Workload};
+use crate::kind::{Party, PartyProgram, PartyReport, PortNeed, Setting, Shown, Transfer, Workload};
+use crate::quantity::{COMPLETION_TIME, FIRST_BYTE, GOODPUT, RECEIVED_BYTES};
 use crate::report::{App, Report, Status};
 use bentpipe_net::content::Content;
 use std::fmt;
@@ -52,6 +53,13 @@ pub struct ClientServerWorkload<S> {
     /// The port that the scenario chose.
     pub port: Option<u16>,
 }
+
+/// What a report shows of a transfer.
+pub(crate) const SHOWN: Shown = Shown::new(&[COMPLETION_TIME, GOODPUT], &[GOODPUT, RECEIVED_BYTES]).with_compared(&[
+    COMPLETION_TIME,
+    FIRST_BYTE,
+    GOODPUT,
+]);
 
 impl<S: ClientServer> Workload for ClientServerWorkload<S> {
     fn ports(&self) -> Vec<PortNeed> {

@@ -2,7 +2,7 @@
 //!
 //! Measured: `completion_time`, from the program's start to its end. It has failed when its exit status is not 0.
 
-use crate::kind::{CLIENT, Keys, Kind, PartyProgram, Role, SERVER, Setting, Sites, Workload};
+use crate::kind::{CLIENT, Keys, Kind, PartyProgram, Role, SERVER, Setting, Shown, Sites, Workload};
 use crate::quantity::{COMPLETION_TIME, Quantity};
 use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::time::Duration;
@@ -58,6 +58,10 @@ impl Kind for CommandKind {
 
     fn quantities(&self) -> &'static [Quantity] {
         &[COMPLETION_TIME]
+    }
+
+    fn shown(&self) -> Shown {
+        Shown::new(&[COMPLETION_TIME], &[])
     }
 
     /// A shell line becomes `/bin/sh -c LINE`.

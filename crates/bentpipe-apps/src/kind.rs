@@ -197,7 +197,9 @@ pub struct Transfer {
 pub struct Shown {
     /// The one number that says most: the first of these that was measured.
     pub main: &'static [Quantity],
-    /// Series that are drawn, and compared between cases.
+    /// Measurements that are compared without and with a gateway pair.
+    pub compared: &'static [Quantity],
+    /// Series that are drawn first, and compared between cases.
     pub series: &'static [Quantity],
     /// What shows how far it is, and the noun that it counts.
     pub progress: (Quantity, &'static str),
@@ -205,15 +207,21 @@ pub struct Shown {
 
 impl Default for Shown {
     fn default() -> Shown {
-        Shown { main: &[], series: &[], progress: (BYTES, "B") }
+        Shown::new(&[], &[])
     }
 }
 
 impl Shown {
-    /// The numbers and the series; progress in bytes.
+    /// The numbers, which are compared too, and the series; progress in bytes.
     #[must_use]
     pub const fn new(main: &'static [Quantity], series: &'static [Quantity]) -> Shown {
-        Shown { main, series, progress: (BYTES, "B") }
+        Shown { main, compared: main, series, progress: (BYTES, "B") }
+    }
+
+    /// The same with other measurements that are compared.
+    #[must_use]
+    pub const fn with_compared(self, compared: &'static [Quantity]) -> Shown {
+        Shown { compared, ..self }
     }
 
     /// The same with another quantity for the progress.

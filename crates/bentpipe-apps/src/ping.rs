@@ -130,7 +130,9 @@ impl Kind for Ping {
     }
 
     fn shown(&self) -> Shown {
-        Shown::new(&[quantity::RTT_MEDIAN], &[quantity::RTT]).with_progress(quantity::RECEIVED, "replies")
+        Shown::new(&[quantity::RTT_MEDIAN], &[quantity::RTT])
+            .with_compared(&[quantity::RTT_MEDIAN, quantity::LOSS])
+            .with_progress(quantity::RECEIVED, "replies")
     }
 
     fn read(&self, keys: Keys) -> Result<Arc<dyn Workload>, KeyProblem> {

@@ -64,14 +64,14 @@ pub enum LogEvent {
     OtherVersion(u64),
     /// So many packets so far that are not the pair's; said at most once a minute, and for a hundred of them.
     UnauthenticatedPackets(u64),
-    /// The declared rate is too high for the link: the rate is held down.
+    /// The declared rate is too high for the link: the rate is throttled.
     Throttled {
         /// The declared rate.
         declared: BitRate,
         /// The rate in use now.
         now: BitRate,
     },
-    /// The rate is no longer held down.
+    /// The rate is no longer throttled.
     Released,
     /// A request did not become a connection.
     NotOpened {
@@ -188,7 +188,7 @@ impl fmt::Display for LogEvent {
                 write!(f, "packets come in that are of no connection of the pair ({count} so far)")
             }
             LogEvent::Throttled { declared, now } => {
-                write!(f, "the link does not carry the declared {declared}: held down to {now}")
+                write!(f, "the link does not carry the declared {declared}: throttled to {now}")
             }
             LogEvent::Released => f.write_str("the link carries the declared rate again"),
             LogEvent::NotOpened { client, server, outcome } => match client {

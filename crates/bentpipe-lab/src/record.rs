@@ -20,6 +20,8 @@ pub use network::{
 };
 pub use words::{Better, Bound, CircuitState, DataDirection, Mode, Observed, Role, Status, Unit};
 
+use bentpipe_apps::kind;
+use bentpipe_net::quantity::Quantity;
 use serde::{Deserialize, Serialize};
 
 /// The `format` of every record.
@@ -202,9 +204,28 @@ pub struct WorkloadRecord {
     /// Numbers over time; a quantity occurs once.
     #[serde(default)]
     pub series: Vec<Series>,
+    /// What a report shows of it, as its kind says.
+    #[serde(default, skip_serializing_if = "Shown::is_empty")]
+    pub shown: Shown,
     /// For `command`: the program and how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<CommandRecord>,
+}
+
+/// What a report shows of a workload, by identifiers of quantities.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Shown {
+    /// The one number that says most: the first of these that was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub main: Vec<String>,
+    /// Measurements that are compared without and with a gateway pair.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compared: Vec<String>,
+    /// Series that are drawn first, and compared between cases.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<String>,
 }
 
 /// A site's part in a workload.
@@ -328,6 +349,19 @@ impl WorkloadRecord {
 #[must_use]
 pub fn label(name: &str, copy: Option<u32>) -> String {
     copy.map_or_else(|| name.to_owned(), |copy| format!("{name} ({copy})"))
+}
+
+impl Shown {
+    fn is_empty(&self) -> bool {
+        *self == Shown::default()
+    }
+}
+
+impl From<kind::Shown> for Shown {
+    fn from(shown: kind::Shown) -> Shown {
+        let names = |all: &[Quantity]| all.iter().map(|quantity| quantity.name.to_owned()).collect();
+        Shown { main: names(shown.main), compared: names(shown.compared), series: names(shown.series) }
+    }
 }
 
 impl Measurement {

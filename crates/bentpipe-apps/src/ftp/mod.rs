@@ -21,7 +21,7 @@ mod session;
 
 pub(crate) use server::FtpServer;
 
-use crate::client_server::{ClientServer, ClientServerWorkload};
+use crate::client_server::{self, ClientServer, ClientServerWorkload};
 use crate::kind::{Keys, Kind, Party, Shown, Transfer, Workload};
 use crate::progress::{check_port, check_sample_every, check_timeout};
 use crate::quantity::{self, Quantity};
@@ -186,7 +186,7 @@ impl Kind for Ftp {
     }
 
     fn shown(&self) -> Shown {
-        Shown::new(&[quantity::COMPLETION_TIME, quantity::GOODPUT], &[quantity::GOODPUT, quantity::RECEIVED_BYTES])
+        client_server::SHOWN
     }
 
     fn read(&self, keys: Keys) -> Result<Arc<dyn Workload>, KeyProblem> {

@@ -22,7 +22,7 @@ mod server;
 
 pub(crate) use server::HttpServer;
 
-use crate::client_server::{ClientServer, ClientServerWorkload};
+use crate::client_server::{self, ClientServer, ClientServerWorkload};
 use crate::kind::{Keys, Kind, Party, Shown, Workload};
 use crate::progress::{check_port, check_sample_every, check_timeout};
 use crate::quantity::{self, Quantity};
@@ -199,7 +199,12 @@ impl Kind for Page {
     }
 
     fn shown(&self) -> Shown {
-        Shown::new(&[quantity::COMPLETION_TIME, quantity::GOODPUT], &[quantity::GOODPUT, quantity::RECEIVED_BYTES])
+        client_server::SHOWN.with_compared(&[
+            quantity::COMPLETION_TIME,
+            quantity::FIRST_BYTE,
+            quantity::GOODPUT,
+            quantity::OBJECT_TIME_MEAN,
+        ])
     }
 
     fn read(&self, keys: Keys) -> Result<Arc<dyn Workload>, KeyProblem> {

@@ -173,7 +173,7 @@ pub struct Statistics {
     pub rate_bps: u64,
     /// The rate that was declared; zero: none.
     pub declared_bps: u64,
-    /// The declared rate is too high: sent ÷ delivered was above 1.2, and the rate is held down.
+    /// The declared rate is too high: sent ÷ delivered was above 1.2, and the rate is throttled.
     pub throttled: bool,
     /// Smoothed round-trip time.
     pub round_trip: Duration,

@@ -21,7 +21,7 @@ fn a_rate_three_times_too_high_is_noticed_and_throttled() {
     let start = world.now;
     world.hub().open(start, Class::Bulk, 100_000_000);
     world.run(start + seconds(6.0), |world| world.stations[HUB].satellite.statistics().throttled);
-    println!("held down after {:.2} s", world.now.since(start).as_secs_f64());
+    println!("throttled after {:.2} s", world.now.since(start).as_secs_f64());
     assert!(world.now < start + seconds(6.0));
     world.run(start + seconds(20.0), |_| false);
     let (sent, read) = (world.link_bytes()[0], total_read(&world));

@@ -42,6 +42,7 @@ pub fn workload_record(workload: &Workload, repeat: u32, start: Instant) -> Work
         direction: placement.workload.direction().map(DataDirection::from),
         repeat,
         start: start.as_secs_f64(),
+        shown: placement.kind.shown().into(),
         ..WorkloadRecord::default()
     }
 }

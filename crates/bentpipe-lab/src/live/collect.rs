@@ -145,7 +145,7 @@ fn settings(
     let Some(config) = case.tcp.get(host) else { return Vec::new() };
     let configured = effective.into_iter().map(|EffectiveSetting { key, configured, kernel }| ConfiguredSetting {
         key,
-        configured: configured,
+        configured,
         kernel,
     });
     let seen = observed_flows(plan, &outcome.pump.links).filter(|flow| flow.host == host);

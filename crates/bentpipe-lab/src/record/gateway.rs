@@ -189,21 +189,6 @@ pub enum RefusedBecause {
     Busy,
 }
 
-impl PairLoss {
-    pub(super) const ALL: [PairLoss; 5] =
-        [PairLoss::Silence, PairLoss::Restarted, PairLoss::Closed, PairLoss::Unauthenticated, PairLoss::Protocol];
-}
-
-impl RefusedBecause {
-    pub(super) const ALL: [RefusedBecause; 5] = [
-        RefusedBecause::Refused,
-        RefusedBecause::Unreachable,
-        RefusedBecause::TimedOut,
-        RefusedBecause::Denied,
-        RefusedBecause::Busy,
-    ];
-}
-
 impl fmt::Display for PairLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -245,7 +230,7 @@ impl fmt::Display for GatewayEvent {
                 write!(f, "packets come in that are of no connection of the pair ({count} so far)")
             }
             GatewayEvent::Throttled { declared, now } => {
-                write!(f, "the link does not carry the declared {}: held down to {}", rate(declared), rate(now))
+                write!(f, "the link does not carry the declared {}: throttled to {}", rate(declared), rate(now))
             }
             GatewayEvent::Released => f.write_str("the link carries the declared rate again"),
             GatewayEvent::NotOpened { client, host, port, why } => {

@@ -72,30 +72,63 @@ fn events_are_read_from_their_texts() {
     let client = Some("10.0.0.1:4711".parse::<SocketAddr>().unwrap().into());
     let text = |text: &str| text.to_owned();
     let events = [
-        GatewayEvent::Connected,
-        GatewayEvent::Silent,
-        GatewayEvent::Heard,
-        GatewayEvent::Lost { why: PairLoss::Silence, connections: 3 },
-        GatewayEvent::UnauthenticatedPeer { count: 2 },
-        GatewayEvent::UnauthenticatedPackets { count: 1 },
-        GatewayEvent::Throttled { declared: 2_000_000, now: 1_234_567 },
-        GatewayEvent::Released,
-        GatewayEvent::NotOpened { client, host: text("a.example"), port: 80, why: RefusedBecause::Denied },
-        GatewayEvent::NotOpened { client: None, host: text("fd00::1"), port: 80, why: RefusedBecause::TimedOut },
-        GatewayEvent::Failing { bypass: true },
-        GatewayEvent::Failing { bypass: false },
-        GatewayEvent::Relaying,
-        GatewayEvent::LimitReached { limit: text("memory") },
-        GatewayEvent::Malformed { what: text("a frame of 0 bytes") },
-        GatewayEvent::AddressesHidden,
-        GatewayEvent::NoSocket { socket: text("SOCKS"), port: 1080, why: text("address already in use") },
-        GatewayEvent::NoInterception,
-        GatewayEvent::Dropped { count: 9 },
-        GatewayEvent::NotKept { count: 12 },
-        GatewayEvent::Other { text: text("nothing of the kind") },
+        ("connected to the other gateway", GatewayEvent::Connected),
+        ("the other gateway is silent", GatewayEvent::Silent),
+        ("the other gateway is heard again", GatewayEvent::Heard),
+        (
+            "the other gateway was silent for longer than the hold time; 3 connections were reset",
+            GatewayEvent::Lost { why: PairLoss::Silence, connections: 3 },
+        ),
+        (
+            "the other gateway was started anew; 1 connections were reset",
+            GatewayEvent::Lost { why: PairLoss::Restarted, connections: 1 },
+        ),
+        (
+            "the other gateway's key is not the one this gateway was told, or the other does not know ours; 0 connections \
+             were reset",
+            GatewayEvent::Lost { why: PairLoss::Unauthenticated, connections: 0 },
+        ),
+        ("refused a gateway with an unknown key (2 so far)", GatewayEvent::UnauthenticatedPeer { count: 2 }),
+        (
+            "packets come in that are of no connection of the pair (1 so far)",
+            GatewayEvent::UnauthenticatedPackets { count: 1 },
+        ),
+        (
+            "the link does not carry the declared 2 Mbit/s: held down to 1234567 bit/s",
+            GatewayEvent::Throttled { declared: 2_000_000, now: 1_234_567 },
+        ),
+        ("the link carries the declared rate again", GatewayEvent::Released),
+        (
+            "10.0.0.1:4711 to a.example:80: not allowed by the far gateway",
+            GatewayEvent::NotOpened { client, host: text("a.example"), port: 80, why: RefusedBecause::Denied },
+        ),
+        (
+            "to [fd00::1]:80: timed out",
+            GatewayEvent::NotOpened { client: None, host: text("fd00::1"), port: 80, why: RefusedBecause::TimedOut },
+        ),
+        ("new connections bypass the gateway", GatewayEvent::Failing { bypass: true }),
+        ("new connections are refused", GatewayEvent::Failing { bypass: false }),
+        ("new connections are relayed again", GatewayEvent::Relaying),
+        ("the limit of memory is reached", GatewayEvent::LimitReached { limit: text("memory") }),
+        (
+            "reset a stream that broke the protocol: a frame of 0 bytes",
+            GatewayEvent::Malformed { what: text("a frame of 0 bytes") },
+        ),
+        (
+            "servers see this gateway's address, not their clients': no right to use foreign addresses",
+            GatewayEvent::AddressesHidden,
+        ),
+        (
+            "cannot open the SOCKS port 1080: address already in use",
+            GatewayEvent::NoSocket { socket: text("SOCKS"), port: 1080, why: text("address already in use") },
+        ),
+        ("this site has nothing to capture connections with", GatewayEvent::NoInterception),
+        ("9 notices were dropped", GatewayEvent::Dropped { count: 9 }),
+        ("12 more notices are not kept", GatewayEvent::NotKept { count: 12 }),
+        ("nothing of the kind", GatewayEvent::Other { text: text("nothing of the kind") }),
     ];
-    for event in events {
-        assert_eq!(v1::event(event.to_string()), event);
+    for (words, event) in events {
+        assert_eq!(v1::event(words.to_owned()), event);
         let timed = TimedEvent { at: 1.5, event };
         let json = serde_json::to_string(&timed).unwrap();
         assert_eq!(serde_json::from_str::<TimedEvent>(&json).unwrap(), timed, "{json}");

@@ -326,6 +326,7 @@ pub struct FlowRecord {
 pub fn upgrade(old: Record) -> Result<super::Record, String> {
     let names = CopyNames::of(&old.scenario);
     let live = old.mode == "live";
+    let kinds = bentpipe_apps::Registry::standard();
     Ok(super::Record {
         format: FORMAT.to_owned(),
         version: VERSION,
@@ -341,18 +342,22 @@ pub fn upgrade(old: Record) -> Result<super::Record, String> {
         complete: old.complete,
         interrupted: old.interrupted,
         left_out: old.left_out,
-        cases: old.cases.into_iter().map(|case| upgrade_case(case, &names)).collect::<Result<_, _>>()?,
+        cases: old.cases.into_iter().map(|case| upgrade_case(case, &names, &kinds)).collect::<Result<_, _>>()?,
     })
 }
 
-fn upgrade_case(old: CaseRecord, names: &CopyNames) -> Result<super::CaseRecord, String> {
+fn upgrade_case(
+    old: CaseRecord,
+    names: &CopyNames,
+    kinds: &bentpipe_apps::Registry,
+) -> Result<super::CaseRecord, String> {
     let gateways = !old.gateways.is_empty();
     Ok(super::CaseRecord {
         name: old.name,
         seconds: old.seconds,
         validity: old.validity,
         settings: old.settings.into_iter().map(setting).collect::<Result<_, _>>()?,
-        workloads: old.workloads.into_iter().map(|old| workload(old, names)).collect::<Result<_, _>>()?,
+        workloads: old.workloads.into_iter().map(|old| workload(old, names, kinds)).collect::<Result<_, _>>()?,
         links: old.links.into_iter().map(link).collect::<Result<_, _>>()?,
         lateness: old.lateness,
         tcp_samples: old.tcp_samples.into_iter().map(tcp_samples).collect::<Result<_, _>>()?,
@@ -388,7 +393,11 @@ fn observed(text: &str) -> Option<Observed> {
     }
 }
 
-fn workload(old: WorkloadRecord, names: &CopyNames) -> Result<super::WorkloadRecord, String> {
+fn workload(
+    old: WorkloadRecord,
+    names: &CopyNames,
+    kinds: &bentpipe_apps::Registry,
+) -> Result<super::WorkloadRecord, String> {
     let (name, copy) = names.split(&old.name);
     let mut parties = vec![Party { role: Role::Client, site: old.client }];
     if !old.server.is_empty() {
@@ -402,6 +411,7 @@ fn workload(old: WorkloadRecord, names: &CopyNames) -> Result<super::WorkloadRec
         name: name.to_owned(),
         copy,
         repeat: old.repeat,
+        shown: kinds.workload(&old.app).map(|kind| kind.shown().into()).unwrap_or_default(),
         app: old.app,
         parties,
         direction,
@@ -544,20 +554,45 @@ fn gateway_measurement(mut old: Measurement) -> super::Measurement {
     measurement(old, |_| Better::Neither)
 }
 
+/// Version 1's words for events without numbers.
+const SENTENCES: [(&str, GatewayEvent); 9] = [
+    ("connected to the other gateway", GatewayEvent::Connected),
+    ("the other gateway is silent", GatewayEvent::Silent),
+    ("the other gateway is heard again", GatewayEvent::Heard),
+    ("the link carries the declared rate again", GatewayEvent::Released),
+    ("new connections bypass the gateway", GatewayEvent::Failing { bypass: true }),
+    ("new connections are refused", GatewayEvent::Failing { bypass: false }),
+    ("new connections are relayed again", GatewayEvent::Relaying),
+    (
+        "servers see this gateway's address, not their clients': no right to use foreign addresses",
+        GatewayEvent::AddressesHidden,
+    ),
+    ("this site has nothing to capture connections with", GatewayEvent::NoInterception),
+];
+/// Version 1's words for the end of a pair's connection.
+const LOSSES: [(&str, PairLoss); 5] = [
+    ("the other gateway was silent for longer than the hold time", PairLoss::Silence),
+    ("the other gateway was started anew", PairLoss::Restarted),
+    ("the other gateway ended the connection", PairLoss::Closed),
+    (
+        "the other gateway's key is not the one this gateway was told, or the other does not know ours",
+        PairLoss::Unauthenticated,
+    ),
+    ("the other gateway broke the protocol", PairLoss::Protocol),
+];
+/// Version 1's words for refused requests.
+const REFUSALS: [(&str, RefusedBecause); 5] = [
+    ("refused", RefusedBecause::Refused),
+    ("unreachable", RefusedBecause::Unreachable),
+    ("timed out", RefusedBecause::TimedOut),
+    ("not allowed by the far gateway", RefusedBecause::Denied),
+    ("no room for more connections", RefusedBecause::Busy),
+];
+
 /// The event that a line of a gateway's log was written of.
 pub(super) fn event(text: String) -> GatewayEvent {
-    let same = [
-        GatewayEvent::Connected,
-        GatewayEvent::Silent,
-        GatewayEvent::Heard,
-        GatewayEvent::Released,
-        GatewayEvent::Failing { bypass: true },
-        GatewayEvent::Failing { bypass: false },
-        GatewayEvent::Relaying,
-        GatewayEvent::AddressesHidden,
-        GatewayEvent::NoInterception,
-    ];
-    let known = same.into_iter().find(|event| event.to_string() == text);
+    let sentence = SENTENCES.iter().find(|(words, _)| *words == text);
+    let known = sentence.map(|(_, event)| event.clone());
     known.or_else(|| counted_event(&text)).unwrap_or(GatewayEvent::Other { text })
 }
 
@@ -566,7 +601,7 @@ fn counted_event(text: &str) -> Option<GatewayEvent> {
     let count = |before, after| between(before, after)?.parse().ok();
     if let Some(rest) = text.strip_suffix(" connections were reset") {
         let (why, connections) = rest.rsplit_once("; ")?;
-        let why = PairLoss::ALL.into_iter().find(|loss| loss.to_string() == why)?;
+        let (_, why) = LOSSES.into_iter().find(|(words, _)| *words == why)?;
         Some(GatewayEvent::Lost { why, connections: connections.parse().ok()? })
     } else if let Some(count) = count("refused a gateway with an unknown key (", " so far)") {
         Some(GatewayEvent::UnauthenticatedPeer { count })
@@ -596,7 +631,7 @@ fn counted_event(text: &str) -> Option<GatewayEvent> {
 /// `CLIENT to SERVER:PORT: WHY`, or without the client.
 fn not_opened(text: &str) -> Option<GatewayEvent> {
     let (ends, why) = text.rsplit_once(": ")?;
-    let why = RefusedBecause::ALL.into_iter().find(|outcome| outcome.to_string() == why)?;
+    let (_, why) = REFUSALS.into_iter().find(|(words, _)| *words == why)?;
     let (client, server) = match ends.strip_prefix("to ") {
         Some(server) => (None, server),
         None => {

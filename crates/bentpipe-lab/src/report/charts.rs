@@ -1,27 +1,32 @@
 //! Charts: which there are, and their data small enough to draw.
 
 use super::quantity;
-use super::summary::{is_same, workload_label};
+use super::repetitions::{grouped, labelled};
 use crate::page::{Chart, Line};
 use crate::record::{CaseRecord, DirectionRecord, Record, Series, TcpFlowSamples, Unit, WorkloadRecord};
+use bentpipe_apps::quantity::RTT;
+use indexmap::IndexMap;
 
 /// The charts of what users felt: one for each kind of series that workloads have.
 pub fn workloads(case: &CaseRecord, id: &str) -> Vec<Chart> {
-    let all = || case.workloads.iter().flat_map(|w| w.series.iter().map(move |s| (workload_label(case, w), s)));
-    let mut names: Vec<&str> = vec!["goodput", "rtt"];
-    for (_, series) in all() {
-        if !names.contains(&series.quantity.as_str()) {
-            names.push(&series.quantity);
+    let all: Vec<(String, &WorkloadRecord)> = labelled(case).collect();
+    let mut names: IndexMap<&str, Vec<(String, &Series)>> = IndexMap::new();
+    // What the kinds draw comes first, in their order.
+    for name in all.iter().flat_map(|(_, workload)| &workload.shown.series) {
+        names.entry(name).or_default();
+    }
+    for (label, workload) in &all {
+        for series in &workload.series {
+            names.entry(&series.quantity).or_default().push((label.clone(), series));
         }
     }
     let mut charts = Vec::new();
-    for name in names {
-        let mut lines: Vec<(String, &Series)> = all().filter(|(_, s)| s.quantity == name).collect();
-        if name == "rtt" {
+    for (name, mut lines) in names {
+        if name == RTT.name {
             lines.extend(sampled(case, "srtt").into_iter().map(|(label, s)| (format!("srtt {label}"), s)));
         }
         let title = match name {
-            "rtt" => "Round-trip time".to_string(),
+            _ if name == RTT.name => "Round-trip time".to_string(),
             _ => quantity::name(name),
         };
         charts.extend(chart(format!("{id}-users-{}", charts.len()), &title, false, id, case.seconds, &lines));
@@ -54,30 +59,27 @@ pub fn tcp(case: &CaseRecord, id: &str) -> Vec<Chart> {
 }
 
 /// The same workload's series in every case, where at least two cases have them.
-pub fn compared(record: &Record) -> Vec<Chart> {
-    let mut workloads: Vec<&WorkloadRecord> = Vec::new();
-    for workload in record.cases.iter().flat_map(|case| &case.workloads) {
-        if !workloads.iter().any(|other| is_same(other, workload)) {
-            workloads.push(workload);
-        }
-    }
+pub fn compared<'a>(record: &'a Record) -> Vec<Chart> {
+    let cases: Vec<_> = record.cases.iter().map(|case| (case, grouped(&case.workloads))).collect();
+    let all = grouped(record.cases.iter().flat_map(|case| &case.workloads));
     let x_max = record.cases.iter().map(|case| case.seconds).fold(0.0, f64::max);
     let mut charts = Vec::new();
-    for (workload, series) in workloads.iter().flat_map(|of| COMPARED.iter().map(move |series| (of, series))) {
+    let drawn = |runs: &[&'a WorkloadRecord]| runs[0].shown.series.iter();
+    for (key, runs, series) in all.iter().flat_map(|(key, runs)| drawn(runs).map(move |series| (key, runs, series))) {
         let mut lines = Vec::new();
-        let mut cases = 0;
-        for case in &record.cases {
+        let mut having = 0;
+        for (case, workloads) in &cases {
             let before = lines.len();
-            let repeats = case.workloads.iter().filter(|w| is_same(w, workload));
-            let several = repeats.clone().count() > 1;
+            let repeats = workloads.get(key).map(Vec::as_slice).unwrap_or_default();
+            let several = repeats.len() > 1;
             for w in repeats {
                 let label = if several { format!("{} #{}", case.name, w.repeat) } else { case.name.clone() };
                 lines.extend(w.series.iter().filter(|s| s.quantity == *series).map(|s| (label.clone(), s)));
             }
-            cases += usize::from(lines.len() > before);
+            having += usize::from(lines.len() > before);
         }
-        if cases > 1 {
-            let title = format!("{}: {}", workload.label(), quantity::name(series));
+        if having > 1 {
+            let title = format!("{}: {}", runs[0].label(), quantity::name(series));
             charts.extend(chart(format!("compared-{}", charts.len()), &title, false, "compared", x_max, &lines));
         }
     }
@@ -235,8 +237,6 @@ const LINK_CHARTS: &[(&str, &str, bool)] = &[
     ("lost_packets", "Lost packets so far", true),
     ("dropped_packets", "Packets dropped by the full queue so far", true),
 ];
-/// Series of workloads that are drawn across cases.
-const COMPARED: &[&str] = &["goodput", "received", "rtt"];
 /// A screen is about 2000 pixels wide: more points cannot be seen.
 pub const POINTS_MAX: usize = 2000;
 /// More lines cannot be told apart; the first ones are drawn.

@@ -121,11 +121,16 @@ pub fn case(name: &str, window: u64, seconds: f64, p99: f64) -> CaseRecord {
     }
 }
 
+fn shown(app: &str) -> Shown {
+    bentpipe_apps::Registry::standard().workload(app).unwrap().shown().into()
+}
+
 fn workloads(window: u64, seconds: f64, rate: f64) -> Vec<WorkloadRecord> {
     let goodput = move |t: f64| if t < 1.0 + seconds { rate * (1.0 + 0.15 * (t * 2.3).sin()) } else { 0.0 };
     let ping = WorkloadRecord {
         name: "ping".into(),
         app: "ping".into(),
+        shown: shown("ping"),
         parties: parties(),
         repeat: 1,
         end: Some(30.0),
@@ -143,6 +148,7 @@ fn workloads(window: u64, seconds: f64, rate: f64) -> Vec<WorkloadRecord> {
     let image = WorkloadRecord {
         name: "MRI image".into(),
         app: "command".into(),
+        shown: shown("bulk"),
         parties: parties(),
         direction: Some(DataDirection::Download),
         repeat: 1,
@@ -170,6 +176,7 @@ fn workloads(window: u64, seconds: f64, rate: f64) -> Vec<WorkloadRecord> {
     let page = WorkloadRecord {
         name: "patient index".into(),
         app: "page".into(),
+        shown: shown("page"),
         parties: parties(),
         direction: Some(DataDirection::Download),
         repeat: 1,

@@ -2,7 +2,8 @@
 
 use super::layout::{Cell, Section, Table};
 use super::quantity;
-use super::summary::{Tone, is_same, written};
+use super::repetitions::grouped;
+use super::summary::{Tone, written};
 use crate::record::{
     Better, CaseRecord, GatewayRecord, GatewaySideRecord, Measurement, Record, Status, TimedEvent, WorkloadRecord,
 };
@@ -25,8 +26,6 @@ pub struct Compared {
     pub tone: Tone,
 }
 
-/// Measurements that are compared.
-const MEASURES: &[&str] = &["completion_time", "first_byte", "goodput", "object_time_mean", "rtt_median", "loss"];
 /// A difference below this share is none.
 const SAME: f64 = 0.01;
 
@@ -48,21 +47,16 @@ pub fn compared(record: &Record) -> Vec<Compared> {
 }
 
 fn compared_case(case: &str, without: &CaseRecord, with: &CaseRecord) -> Vec<Compared> {
-    let mut workloads: Vec<&WorkloadRecord> = Vec::new();
-    for workload in without.workloads.iter().chain(&with.workloads) {
-        if !workloads.iter().any(|other| is_same(other, workload)) {
-            workloads.push(workload);
-        }
-    }
+    let halves = [without, with].map(|case| grouped(&case.workloads));
     let mut rows = Vec::new();
-    for workload in workloads {
-        let runs = [without, with]
-            .map(|case| case.workloads.iter().filter(|other| is_same(other, workload)).collect::<Vec<_>>());
+    for (key, both) in grouped(without.workloads.iter().chain(&with.workloads)) {
+        let workload = both[0];
+        let runs = halves.each_ref().map(|half| half.get(&key).map(Vec::as_slice).unwrap_or_default());
         let before = rows.len();
-        for measure in MEASURES {
-            let found = [median(&runs[0], measure), median(&runs[1], measure)];
+        for measure in &workload.shown.compared {
+            let found = runs.map(|runs| median(runs, measure));
             let Some(better) = found[0].or(found[1]).map(|m| m.better) else { continue };
-            let [without, with] = [0, 1].map(|side| found[side].map_or_else(|| state(&runs[side]), written));
+            let [without, with] = [0, 1].map(|side| found[side].map_or_else(|| state(runs[side]), written));
             let ratio = match found {
                 [Some(a), Some(b)] if a.value != 0.0 => Some(b.value / a.value),
                 _ => None,
@@ -78,7 +72,7 @@ fn compared_case(case: &str, without: &CaseRecord, with: &CaseRecord) -> Vec<Com
             });
         }
         if rows.len() == before {
-            let [without, with] = runs.map(|runs| state(&runs));
+            let [without, with] = runs.map(state);
             let (case, workload) = (case.to_owned(), workload.label());
             let (measurement, ratio, tone) = ("Status".to_owned(), String::new(), Tone::Plain);
             rows.push(Compared { case, workload, measurement, without, with, ratio, tone });

@@ -8,6 +8,7 @@ mod gateways;
 mod html;
 mod layout;
 pub mod quantity;
+mod repetitions;
 mod sections;
 mod summary;
 mod text;

@@ -2,9 +2,14 @@
 
 use super::charts;
 use super::layout::{Cell, Output, Section, Table};
-use super::summary::{Tone, main_measurement, workload_label, workload_verdict, written};
+use super::repetitions::labelled;
+use super::summary::{Tone, main_measurement, workload_verdict, written};
 use super::{gateways, quantity};
-use crate::record::{CaseRecord, Counters, DirectionRecord, Lateness, LinkRecord, Record, Status, TcpFlowSamples};
+use crate::record::{
+    CaseRecord, Counters, DirectionRecord, Lateness, LinkRecord, Record, Status, TcpFlowSamples, WorkloadRecord,
+};
+use indexmap::{IndexMap, IndexSet};
+use std::collections::BTreeMap;
 
 /// The sections of a case that have something to show.
 pub fn of_case(case: &CaseRecord, id: &str, simulated: bool) -> Vec<Section> {
@@ -22,37 +27,30 @@ pub fn compared(record: &Record) -> Option<Table> {
     if record.cases.len() < 2 {
         return None;
     }
-    let mut keys: Vec<(String, &str)> = Vec::new();
-    for case in &record.cases {
-        for workload in &case.workloads {
-            for measurement in &workload.measurements {
-                let key = (workload_label(case, workload), measurement.quantity.as_str());
-                if !keys.contains(&key) {
-                    keys.push(key);
-                }
-            }
-        }
+    let cases: Vec<BTreeMap<String, &WorkloadRecord>> =
+        record.cases.iter().map(|case| labelled(case).collect()).collect();
+    let mut all: IndexMap<String, IndexSet<&str>> = IndexMap::new();
+    for (label, workload) in record.cases.iter().flat_map(labelled) {
+        all.entry(label).or_default().extend(workload.measurements.iter().map(|m| m.quantity.as_str()));
     }
-    let order: Vec<String> = keys.iter().map(|(workload, _)| workload.clone()).collect();
-    keys.sort_by_key(|(workload, _)| order.iter().position(|other| other == workload));
     let mut rows = Vec::new();
-    for (i, (label, name)) in keys.iter().enumerate() {
-        let mut row = Vec::new();
-        if i == 0 || keys[i - 1].0 != *label {
-            let span = keys.iter().filter(|(other, _)| other == label).count();
-            row.push(Cell { rows: span, ..Cell::text(label.clone()) });
+    for (label, quantities) in &all {
+        for (i, name) in quantities.iter().enumerate() {
+            let mut row = Vec::new();
+            if i == 0 {
+                row.push(Cell { rows: quantities.len(), ..Cell::text(label.clone()) });
+            }
+            row.push(Cell::text(quantity::name(name)));
+            for case in &cases {
+                let workload = case.get(label);
+                let found = workload.and_then(|w| w.measurement(name));
+                let text = found.map_or("–".to_string(), written);
+                let judged = workload.filter(|w| w.objective.is_some());
+                let main = judged.filter(|w| main_measurement(w).is_some_and(|(main, _)| main == *name));
+                row.push(Cell::num(text).sub(main.map(|w| workload_verdict(w).0).unwrap_or_default()));
+            }
+            rows.push(row);
         }
-        row.push(Cell::text(quantity::name(name)));
-        for case in &record.cases {
-            let workload = case.workloads.iter().find(|workload| workload_label(case, workload) == *label);
-            let found = workload.and_then(|w| w.measurement(name));
-            let text = found.map_or("–".to_string(), written);
-            let main = workload.and_then(main_measurement).is_some_and(|(main, _)| main == *name);
-            let judged = main && workload.is_some_and(|w| w.objective.is_some());
-            let verdict = workload.filter(|_| judged).map(|w| workload_verdict(w).0).unwrap_or_default();
-            row.push(Cell::num(text).sub(verdict));
-        }
-        rows.push(row);
     }
     let mut head = vec![Cell::text("Workload"), Cell::text("Measurement")];
     head.extend(record.cases.iter().map(|case| {
@@ -65,7 +63,7 @@ pub fn compared(record: &Record) -> Option<Table> {
 
 fn users(case: &CaseRecord, id: &str) -> Section {
     let mut rows = Vec::new();
-    for workload in &case.workloads {
+    for (label, workload) in labelled(case) {
         let (verdict, tone) = workload_verdict(workload);
         let until = workload.end.map_or("cut off".to_string(), |end| format!("to {}", quantity::seconds(end)));
         let times = format!("{}, {} {until}", workload.app, quantity::seconds(workload.start));
@@ -84,7 +82,7 @@ fn users(case: &CaseRecord, id: &str) -> Section {
         if facts.is_empty() {
             facts.push([Cell::text("Status"), Cell::text(workload.status.to_string()).end()]);
         }
-        let heading = Cell { rows: facts.len(), ..Cell::text(workload_label(case, workload)).sub(times) };
+        let heading = Cell { rows: facts.len(), ..Cell::text(label).sub(times) };
         for (i, fact) in facts.into_iter().enumerate() {
             let heading = (i == 0).then(|| heading.clone());
             rows.push(heading.into_iter().chain(fact).collect());
@@ -340,17 +338,17 @@ fn histogram(lateness: &Lateness) -> Option<Table> {
 }
 
 fn outputs(case: &CaseRecord) -> Section {
-    let output = |workload: &crate::record::WorkloadRecord| {
+    let output = |(label, workload): (String, &WorkloadRecord)| {
         let command = workload.command.as_ref()?;
         let ended = command.exit.map_or("cut off".to_string(), |exit| format!("exit status {exit}"));
         Some(Output {
-            title: format!("{}: {ended}", workload_label(case, workload)),
+            title: format!("{label}: {ended}"),
             command: command.command.clone(),
             stdout: printable(&command.stdout),
             stderr: printable(&command.stderr),
         })
     };
-    let outputs = case.workloads.iter().filter_map(output).collect();
+    let outputs = labelled(case).filter_map(output).collect();
     Section { title: "Command output".into(), outputs, ..Section::default() }
 }
 

@@ -1,6 +1,7 @@
 //! The summary of a run: its verdict, its objectives, and one row per case and workload.
 
 use super::quantity;
+use super::repetitions::{grouped, labelled};
 use crate::record::{CaseRecord, Measurement, Mode, Record, Role, Status, Unit, WorkloadRecord};
 
 /// The summary of a run.
@@ -111,8 +112,11 @@ pub struct Row {
 
 /// Sums the run up.
 pub fn summarise(record: &Record) -> Summary {
-    let rows: Vec<Row> =
-        record.cases.iter().flat_map(|case| case.workloads.iter().map(move |workload| row(case, workload))).collect();
+    let rows: Vec<Row> = record
+        .cases
+        .iter()
+        .flat_map(|case| labelled(case).map(move |(label, workload)| row(case, label, workload)))
+        .collect();
     let (verdict, reasons) = verdict(record);
     Summary {
         title: title(record),
@@ -122,21 +126,6 @@ pub fn summarise(record: &Record) -> Summary {
         several_cases: record.cases.len() > 1,
         rows,
     }
-}
-
-/// The workload's name, with its repetition where the case has several.
-pub fn workload_label(case: &CaseRecord, workload: &WorkloadRecord) -> String {
-    let repeated = case.workloads.iter().filter(|other| is_same(other, workload)).count() > 1;
-    if repeated && workload.repeat > 0 {
-        format!("{} #{}", workload.label(), workload.repeat)
-    } else {
-        workload.label()
-    }
-}
-
-/// Both are runs of the same workload: repetitions, not other copies.
-pub fn is_same(one: &WorkloadRecord, other: &WorkloadRecord) -> bool {
-    (&one.name, one.copy) == (&other.name, other.copy)
 }
 
 /// `✓ met` and its like.
@@ -158,7 +147,7 @@ pub fn main_measurement(workload: &WorkloadRecord) -> Option<(String, String)> {
     // An objective in bits per second is judged by its rate, however long the transfer took.
     let wants_rate = workload.objective.as_ref().filter(|objective| objective.unit == Unit::BitsPerSecond);
     let rate = wants_rate.and_then(|objective| workload.measurement(&objective.quantity));
-    let main = || MAIN.iter().find_map(|quantity| workload.measurement(quantity));
+    let main = || workload.shown.main.iter().find_map(|quantity| workload.measurement(quantity));
     if let Some(measurement) = rate.or_else(main).or_else(|| workload.measurements.first()) {
         return Some((measurement.quantity.clone(), written(measurement)));
     }
@@ -171,14 +160,14 @@ pub fn written(measurement: &Measurement) -> String {
     quantity::measurement(&measurement.unit, measurement.value)
 }
 
-fn row(case: &CaseRecord, workload: &WorkloadRecord) -> Row {
+fn row(case: &CaseRecord, label: String, workload: &WorkloadRecord) -> Row {
     let (verdict, tone) = workload_verdict(workload);
     let (result_name, result) = main_measurement(workload).unwrap_or_default();
     let goodput = workload.measurement("goodput");
     Row {
         case: case.name.clone(),
         case_valid: case.validity.valid,
-        workload: workload_label(case, workload),
+        workload: label,
         app: workload.app.clone(),
         who: who(workload),
         direction: workload.direction.map(|direction| direction.to_string()).unwrap_or_default(),
@@ -297,13 +286,7 @@ fn lead(case: &CaseRecord) -> String {
 
 /// The repetitions of each workload, those with an objective first.
 fn groups(case: &CaseRecord) -> Vec<Vec<&WorkloadRecord>> {
-    let mut groups: Vec<Vec<&WorkloadRecord>> = Vec::new();
-    for workload in &case.workloads {
-        match groups.iter_mut().find(|group| is_same(group[0], workload)) {
-            Some(group) => group.push(workload),
-            None => groups.push(vec![workload]),
-        }
-    }
+    let mut groups: Vec<Vec<&WorkloadRecord>> = grouped(&case.workloads).into_values().collect();
     groups.sort_by_key(|group| group[0].objective.is_none());
     groups
 }
@@ -362,8 +345,6 @@ fn summarised(group: &[&WorkloadRecord], measure: &str) -> String {
     format!("{name} {} in the median, {spread}", verb(measure, &written(median)))
 }
 
-/// Measurements that say most about a workload, most telling first.
-const MAIN: &[&str] = &["completion_time", "rtt_median", "goodput"];
 /// Cases and workloads that the paragraph names before it points to the table.
 const CASES_SHOWN: usize = 4;
 const WORKLOADS_SHOWN: usize = 4;

@@ -169,8 +169,8 @@ fn the_sample_has_the_charts_its_series_make() {
     let data = chart_data(&html(&sample()));
     let titles: Vec<&str> = data.as_array().unwrap().iter().map(|chart| chart["title"].as_str().unwrap()).collect();
     let case = [
-        "Goodput",
         "Round-trip time",
+        "Goodput",
         "Received",
         "Queue",
         "Bit errors so far",
@@ -248,7 +248,7 @@ fn a_chart_has_no_more_lines_than_can_be_told_apart() {
     let charts = charts::tcp(&record.cases[0], "case-1");
     assert_eq!(charts[0].lines.len(), LINES_MAX);
     assert_eq!(charts[0].note, "12 of 40 lines drawn; the record holds all.");
-    let rtt = &charts::workloads(&record.cases[0], "case-1")[1];
+    let rtt = &charts::workloads(&record.cases[0], "case-1")[0];
     assert_eq!((rtt.title.as_str(), rtt.lines[0].label.as_str()), ("Round-trip time", "ping"), "the user's line stays");
 }
 

@@ -67,7 +67,7 @@ fn changed(names: &[&str], rounds: usize, full: bool) {
         // The same connection, of the client's and of the pair's.
         assert_eq!(row.metric("connections_open"), Some(1.0));
         assert_eq!(row.metric("connections_lost_total"), lost);
-        assert_eq!((hub.count_lines("held down"), terminal.count_lines("held down")), (0, 0));
+        assert_eq!((hub.count_lines("throttled to"), terminal.count_lines("throttled to")), (0, 0));
         drop(ends);
     });
     until(&row, "ended", |row| row.metric("connections_open") == Some(0.0));
