@@ -178,7 +178,7 @@ impl App for Station {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kinds = bentpipe_lab::registry::Registry::default().with_workloads(Registry::standard().with(Sensor));
-    let scenario = Scenario::parse_with(&kinds, "buoy.toml", SCENARIO, &[])?;
+    let scenario = Scenario::parse_with(&Arc::new(kinds), "buoy.toml", SCENARIO, &[])?;
     let record = simulated::run(&scenario, &SimulatedOptions::default(), &AtomicBool::new(false))?;
     println!("{}", serde_json::to_string_pretty(&record.cases[0].workloads)?);
     Ok(())

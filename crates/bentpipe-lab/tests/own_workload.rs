@@ -234,7 +234,7 @@ fn registry() -> Registry {
 }
 
 fn scenario() -> Scenario {
-    Scenario::parse_with(&registry(), "s.toml", SCENARIO, &[]).unwrap()
+    Scenario::parse_with(&Arc::new(registry()), "s.toml", SCENARIO, &[]).unwrap()
 }
 
 /// Every copy of the workload called the roll three times.
@@ -287,7 +287,7 @@ fn its_keys_are_checked_like_any_others() {
     ] {
         assert!(SCENARIO.contains(from), "{from}");
         let text = SCENARIO.replacen(from, to, 1);
-        let problem = Scenario::parse_with(&registry(), "s.toml", &text, &[]).unwrap_err().to_string();
+        let problem = Scenario::parse_with(&Arc::new(registry()), "s.toml", &text, &[]).unwrap_err().to_string();
         for part in parts {
             assert!(problem.contains(part), "{to:?}: {problem:?} lacks {part:?}");
         }

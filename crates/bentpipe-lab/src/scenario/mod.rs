@@ -17,6 +17,7 @@ use bentpipe_net::topology;
 use gateway::Pair;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use text::{AxisText, CaseText, HostText, RoleText, ScenarioText};
 use toml::{Table, Value};
 use workload::{Service, Workload};
@@ -36,6 +37,8 @@ pub struct Scenario {
     pub text: String,
     /// Overrides from the command line.
     pub overrides: Vec<String>,
+    /// The kinds that it may name.
+    pub registry: Arc<Registry>,
     /// The axes of an experiment. A plain run ignores them.
     pub axes: Vec<Axis>,
     /// Runs of each point of an experiment, each with a seed of its own; one if the file does not say.
@@ -135,12 +138,18 @@ impl Default for LatenessLimits {
 impl Scenario {
     /// Reads a scenario's text. `overrides` are `key=value` texts, such as `links.sat.one_way_delay=250 ms`.
     pub fn parse(source_name: &str, text: &str, overrides: &[String]) -> Result<Scenario, Problem> {
-        Scenario::parse_with(&Registry::default(), source_name, text, overrides)
+        Scenario::parse_with(&Arc::default(), source_name, text, overrides)
+    }
+
+    /// The same file and kinds, with further overrides.
+    pub fn overridden(&self, further: &[String]) -> Result<Scenario, Problem> {
+        let overrides = [&self.overrides, further].concat();
+        Scenario::parse_with(&self.registry, &self.source_name, &self.text, &overrides)
     }
 
     /// The same with the kinds of a registry.
     pub fn parse_with(
-        registry: &Registry,
+        registry: &Arc<Registry>,
         source_name: &str,
         text: &str,
         overrides: &[String],
@@ -183,6 +192,7 @@ impl Scenario {
             source_name: source_name.to_owned(),
             text: text.to_owned(),
             overrides: overrides.to_vec(),
+            registry: Arc::clone(registry),
             axes: whole.axes.into_iter().map(Axis::from).collect(),
             seeds: whole.seeds,
             assumptions: whole.assumptions,

@@ -8,6 +8,7 @@ use crate::sweep::grid::quantity;
 use bentpipe_lab::page::{Chart, Line};
 use bentpipe_lab::record::Unit;
 use bentpipe_lab::report::quantity as write;
+use indexmap::IndexMap;
 
 /// The charts of an experiment, numbered from `first`.
 #[must_use]
@@ -127,34 +128,34 @@ fn chart(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec, id: String) -> Opti
 
 /// The published values on this chart: the claims' values at its axis, and the marks of the file.
 fn published(lookup: Lookup<'_>, rows: &[Row], spec: &ChartSpec) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+    // A line for each claim and the values of the other axes.
+    let mut found: IndexMap<(&str, Vec<String>), Line> = IndexMap::new();
     for (claim, _) in lookup.experiment.published.claims.iter().zip(rows) {
         let Check::Value { figure, value, .. } = &claim.check else { continue };
         let of: &Selection = &figure.of;
-        let held = |(axis, value): (&String, &String)| of.at.get(axis).is_none_or(|own| same_value(own, value));
+        let holds = |(axis, value): (&String, &String)| of.at.get(axis).is_none_or(|own| same_value(own, value));
         let drawn =
             of.workload == spec.workload && spec.measurements.contains(&of.measurement) && figure.over.is_none();
         let x = of.at.get(&spec.x).and_then(|x| quantity(x));
-        let (true, true, Some(x)) = (drawn, spec.at.iter().all(held), x) else { continue };
+        let (true, true, Some(x)) = (drawn, spec.at.iter().all(holds), x) else { continue };
         // The paper knows nothing of an axis that only ours has: the same point twice is one.
-        let same = |line: &Line| {
-            line.label.starts_with(&format!("published, {}", claim.id))
-                && line.x.iter().zip(&line.y).any(|(a, b)| *a == x.value && *b == value.value)
-        };
-        if lines.iter().any(same) {
+        let id = claim.id.as_str();
+        let is_there = found.iter().any(|((other, _), line)| {
+            *other == id && line.x.iter().zip(&line.y).any(|(a, b)| *a == x.value && *b == value.value)
+        });
+        if is_there {
             continue;
         }
         let others = of.at.iter().filter(|(axis, _)| **axis != spec.x && !spec.at.contains_key(*axis));
         let others: Vec<String> = others.map(|(axis, value)| format!("{axis} {}", plain(value))).collect();
-        let label = [vec![format!("published, {}", claim.id)], others].concat().join(", ");
-        match lines.iter_mut().find(|line| line.label == label) {
-            Some(line) => {
-                line.x.push(x.value);
-                line.y.push(value.value);
-            }
-            None => lines.push(Line { label, x: vec![x.value], y: vec![value.value], published: true }),
-        }
+        let line = found.entry((id, others)).or_insert_with_key(|(id, others)| {
+            let label = [vec![format!("published, {id}")], others.clone()].concat().join(", ");
+            Line { label, published: true, ..Line::default() }
+        });
+        line.x.push(x.value);
+        line.y.push(value.value);
     }
+    let mut lines: Vec<Line> = found.into_values().collect();
     for (label, points) in &spec.marks {
         let (x, y) = points.iter().copied().unzip();
         lines.push(Line { label: format!("published, {label}"), x, y, published: true });

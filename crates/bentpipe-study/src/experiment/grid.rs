@@ -84,9 +84,7 @@ impl Point {
 
     /// The scenario of this point alone, with the seed of its `run`-th run.
     pub fn scenario(&self, base: &Scenario, run: u32) -> Result<Scenario, Problem> {
-        let mut overrides = base.overrides.clone();
-        overrides.extend_from_slice(&self.overrides);
-        let mut scenario = Scenario::parse(&base.source_name, &base.text, &overrides)?;
+        let mut scenario = base.overridden(&self.overrides)?;
         scenario.cases.retain(|case| case.name == self.case);
         scenario.seed = base.seed.wrapping_add(u64::from(run));
         Ok(scenario)

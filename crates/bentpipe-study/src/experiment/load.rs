@@ -2,12 +2,14 @@
 
 use super::grid::{Point, ReadAxis, axes, points};
 use super::published::Published;
+use bentpipe_lab::registry::Registry;
 use bentpipe_lab::scenario::workload::Workload;
 use bentpipe_lab::scenario::{LinkUse, Scenario};
 use bentpipe_lab::simulated;
 use bentpipe_net::problem::Problem;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// An experiment, checked.
 #[derive(Clone, Debug)]
@@ -63,6 +65,11 @@ pub fn list(folder: &Path) -> Result<Vec<String>, LoadError> {
 
 /// Reads and checks one; every point of it can be simulated.
 pub fn load(folder: &Path, id: &str) -> Result<Experiment, LoadError> {
+    load_with(&Arc::default(), folder, id)
+}
+
+/// The same with the kinds of a registry.
+pub fn load_with(registry: &Arc<Registry>, folder: &Path, id: &str) -> Result<Experiment, LoadError> {
     let folder = folder.join(id);
     let wrong = |what: String| LoadError::Folder(folder.clone(), what);
     let text_of = |name: &str| {
@@ -70,7 +77,7 @@ pub fn load(folder: &Path, id: &str) -> Result<Experiment, LoadError> {
         std::fs::read_to_string(&path).map_err(|error| LoadError::Read(path, error))
     };
     let path = folder.join("scenario.toml").display().to_string();
-    let scenario = Scenario::parse(&path, &text_of("scenario.toml")?, &[])?;
+    let scenario = Scenario::parse_with(registry, &path, &text_of("scenario.toml")?, &[])?;
     let seeds = scenario.seeds.unwrap_or(1);
     if !(1..=SEEDS_MAX).contains(&seeds) {
         return Err(wrong(format!("seeds = {seeds}; allowed: 1 to {SEEDS_MAX}")));

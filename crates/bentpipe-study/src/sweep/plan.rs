@@ -2,11 +2,13 @@
 
 use super::SweepError;
 use super::grid::{Quantity, Vary, quantity};
+use bentpipe_lab::registry::Registry;
 use bentpipe_lab::scenario::{Scenario, find_link, flatten};
 use bentpipe_net::problem::Problem;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use toml::{Table, Value};
 
 /// Points of one grid.
@@ -87,6 +89,7 @@ pub struct Plan {
     pub cases: Vec<String>,
     /// Texts of the links used, by their `kind`.
     pub links: BTreeMap<String, String>,
+    base: Scenario,
 }
 
 /// One point of the grid.
@@ -124,9 +127,13 @@ impl Limit {
 
 impl Plan {
     /// Reads and checks everything, each point's scenario included; `check` says what the runner cannot do.
-    pub fn new(request: Request, check: &dyn Fn(&Scenario) -> Result<(), Problem>) -> Result<Plan, SweepError> {
+    pub fn new(
+        request: Request,
+        registry: &Arc<Registry>,
+        check: &dyn Fn(&Scenario) -> Result<(), Problem>,
+    ) -> Result<Plan, SweepError> {
         let Request { source_name, text, set, vary, seeds, confidence } = &request;
-        let base = Scenario::parse(source_name, text, set).map_err(SweepError::Scenario)?;
+        let base = Scenario::parse_with(registry, source_name, text, set).map_err(SweepError::Scenario)?;
         if !(*confidence > 50.0 && *confidence < 100.0) {
             let what = format!("--confidence {confidence}: allowed: above 50 and below 100, such as 99");
             return Err(SweepError::Request(what));
@@ -142,18 +149,20 @@ impl Plan {
         // What is wrong with the scenario itself is no matter of what varies; a point may put it right, though.
         let wrong = check(&base).err();
         let mut plan = Plan {
-            title: base.title,
+            title: base.title.clone(),
             seed: base.seed,
             points: Vec::with_capacity(size),
             limits,
             cases: base.cases.iter().map(|case| case.name.clone()).collect(),
             links: BTreeMap::new(),
             varies,
+            base,
             request,
         };
         for number in 0..size {
             let point = plan.point(number, &keys);
-            let checked = plan.parse(&point).and_then(|scenario| check(&scenario).map(|()| scenario));
+            let checked =
+                plan.base.overridden(&point.overrides).and_then(|scenario| check(&scenario).map(|()| scenario));
             let scenario = checked.map_err(|problem| {
                 if wrong.as_ref() == Some(&problem) {
                     return SweepError::Scenario(problem);
@@ -176,7 +185,8 @@ impl Plan {
     /// The scenario of one run: its point's settings and its seed.
     pub fn scenario(&self, point: usize, run: u32) -> Result<Scenario, SweepError> {
         let point = &self.points[point];
-        let mut scenario = self.parse(point).map_err(|problem| SweepError::Request(problem.to_string()))?;
+        let mut scenario =
+            self.base.overridden(&point.overrides).map_err(|problem| SweepError::Request(problem.to_string()))?;
         scenario.seed = self.run_seed(run);
         Ok(scenario)
     }
@@ -215,12 +225,6 @@ impl Plan {
             overrides.extend(keys.iter().map(|key| format!("{key}={}", vary.values[*choice])));
         }
         Point { choices, overrides }
-    }
-
-    fn parse(&self, point: &Point) -> Result<Scenario, Problem> {
-        let mut overrides = self.request.set.clone();
-        overrides.extend_from_slice(&point.overrides);
-        Scenario::parse(&self.request.source_name, &self.request.text, &overrides)
     }
 }
 
@@ -302,7 +306,7 @@ mod tests {
             (&["hosts.*.tcp.sack=true", "hosts.hub.tcp.sack=false"], &["hosts.hub.tcp.sack", "already"]),
             (&[big, "hosts.*.tcp.initial_window=1..100 lin 100"], &["too many points"]),
         ] {
-            let error = Plan::new(request(vary), &|_| Ok(())).unwrap_err().to_string();
+            let error = Plan::new(request(vary), &Arc::default(), &|_| Ok(())).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{vary:?}: {error}");
         }
         let cased = Request {
@@ -310,7 +314,7 @@ mod tests {
             ..request(&["hosts.*.tcp.sack=true,false"])
         };
         assert!(
-            Plan::new(cased, &|_| Ok(()))
+            Plan::new(cased, &Arc::default(), &|_| Ok(()))
                 .unwrap_err()
                 .to_string()
                 .contains("a case of the scenario sets hosts.hub.tcp.sack")
@@ -322,7 +326,9 @@ mod tests {
             (SeedRule::Until { limits: vec![], min: 5, max: 4 }, 99.0, "--seeds-max 4"),
             (SeedRule::Until { limits: vec!["goodput".into()], min: 5, max: 9 }, 99.0, "MEASUREMENT=LIMIT"),
         ] {
-            let error = Plan::new(Request { seeds, confidence, ..request(&[]) }, &|_| Ok(())).unwrap_err().to_string();
+            let error = Plan::new(Request { seeds, confidence, ..request(&[]) }, &Arc::default(), &|_| Ok(()))
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(part), "{error}");
         }
     }

@@ -12,6 +12,7 @@ use bentpipe_lab::scenario::Scenario;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 pub const SCENARIO: &str = r#"
@@ -43,7 +44,7 @@ pub fn request(vary: &[&str]) -> Request {
 }
 
 pub fn planned(request: Request) -> Plan {
-    Plan::new(request, &|_| Ok(())).unwrap()
+    Plan::new(request, &Arc::default(), &|_| Ok(())).unwrap()
 }
 
 const NOISE: &str = "links.sat.noise.ratio=1e-9,1e-6,1e-4";

@@ -19,6 +19,7 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Refuses the parts of a scenario that virtual runs cannot do.
 fn check_virtually(scenario: &Scenario) -> Result<(), Problem> {
@@ -45,7 +46,7 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
         seeds,
         confidence: arguments.confidence,
     };
-    let plan = Plan::new(request, &check_virtually).map_err(explained)?;
+    let plan = Plan::new(request, &Arc::default(), &check_virtually).map_err(explained)?;
     let (points, (least, most)) = (plan.points.len(), plan.seeds());
     if arguments.check {
         let seeds = if least == most { least.to_string() } else { format!("{least} to {most}") };
