@@ -24,6 +24,9 @@ pub struct ProgramSockets {
     /// Number of the program, the high half of epoll's data.
     program: u32,
     pub(crate) open: BTreeMap<SocketId, Entry>,
+    /// The next call to receive finds nothing here: a byte that arrives after the urgent mark was
+    /// polled may be urgent itself, and waits for the next poll.
+    pub(crate) found_empty: Option<SocketId>,
     next: u32,
 }
 
@@ -40,7 +43,7 @@ impl ProgramSockets {
     /// No sockets yet.
     #[must_use]
     pub fn new(program: u32) -> ProgramSockets {
-        ProgramSockets { program, open: BTreeMap::new(), next: 0 }
+        ProgramSockets { program, open: BTreeMap::new(), found_empty: None, next: 0 }
     }
 }
 
@@ -264,6 +267,9 @@ impl Sockets for SocketsView<'_> {
         // An error does not hide what arrived before it: ask the socket first.
         let entry = self.own.open.get_mut(&socket).ok_or(SocketError::Closed)?;
         let Some(kernel) = &entry.socket else { return entry.error.map_or(Ok(Received::Nothing), Err) };
+        if self.own.found_empty.take() == Some(socket) {
+            return Ok(Received::Nothing);
+        }
         match (kernel.recv(as_uninit(into)), entry.error) {
             (Ok(n), _) if n > 0 => Ok(Received::Bytes(n)),
             (_, Some(error)) => Err(error),

@@ -403,7 +403,17 @@ impl GatewaySockets for GatewayView<'_> {
     }
 
     fn next_is_urgent(&mut self, socket: SocketId) -> bool {
-        let Ok(kernel) = self.sockets.kernel(socket) else { return false };
+        let Some(entry) = self.sockets.own.open.get_mut(&socket) else { return false };
+        let Some(kernel) = &entry.socket else { return false };
+        // The kernel sets the mark before it queues the urgent byte: only what is in the queue can be judged.
+        if let Err(error) = kernel.peek(&mut [std::mem::MaybeUninit::uninit()]) {
+            // The kernel reports an error once: receive gives what is kept here.
+            if entry.failed(&error).or(entry.error).is_none() {
+                self.sockets.own.found_empty = Some(socket);
+            }
+            return false;
+        }
+        let Some(kernel) = &entry.socket else { return false };
         let mut at_mark: libc::c_int = 0;
         // SAFETY: the request writes one int.
         let result = unsafe { libc::ioctl(kernel.as_raw_fd(), SIOCATMARK, &raw mut at_mark) };
