@@ -18,6 +18,7 @@ use bentpipe_host::namespace::{Namespace, acquire_privilege, write_sysctl};
 use bentpipe_net::interception::{Bypassed, GatewayProgram, GatewaySockets, Refusal, Request};
 use bentpipe_net::socket::{Connection, Received, SocketError, SocketId};
 use bentpipe_net::time::Instant;
+use libtest_mimic::{Arguments, Trial};
 use peers::{
     ConnectionPair, PATH, WAIT, a_reset_is_a_reset, add_veth, an_urgent_byte_arrives, class_of_syn,
     every_byte_in_both_directions, ip,
@@ -26,7 +27,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 /// Three namespaces in a row: 10.1.0.2 – gateway – 10.2.0.2, and fd01::2 – gateway – fd02::2.
@@ -253,15 +254,36 @@ fn refuse(sockets: &mut dyn GatewaySockets, request: Request, error: SocketError
     sockets.refuse(request.id, how);
 }
 
-/// A process gains the right to namespaces only while it has one thread, so this file has a main of its own.
-fn main() {
-    let privilege = acquire_privilege().unwrap();
-    eprintln!("as {privilege:?}");
-    a_front_end_of_ones_own();
-    on_a_stick();
-    let before = Row::new();
-    let clean = before.ruleset();
-    drop(before);
+/// A test's name, and what it does.
+const TESTS: [(&str, fn()); 4] = [
+    ("a_front_end_of_ones_own", a_front_end_of_ones_own),
+    ("on_a_stick", on_a_stick),
+    ("relays_what_is_intercepted", relays_what_is_intercepted),
+    ("an_end_resets_connections_and_leaves_nothing", an_end_resets_connections_and_leaves_nothing),
+];
+
+/// A process gains the right to namespaces only while it has one thread, so this file has a main of its own, and its tests
+/// run one after another in this thread.
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    match acquire_privilege() {
+        Ok(privilege) => eprintln!("as {privilege:?}"),
+        Err(error) => {
+            eprintln!("skipped: this machine lets nobody make namespaces: {error}");
+            return ExitCode::SUCCESS;
+        }
+    }
+    let trial = |(name, test): (&str, fn())| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    };
+    libtest_mimic::run(&arguments, TESTS.map(trial).into()).exit_code()
+}
+
+fn relays_what_is_intercepted() {
     let row = Row::new();
     let gateway = row.start();
     for (address, client) in SERVER.into_iter().zip(CLIENT) {
@@ -274,6 +296,12 @@ fn main() {
     }
     many(&row);
     idle_costs_nothing(&row, &gateway);
+}
+
+fn an_end_resets_connections_and_leaves_nothing() {
+    let row = Row::new();
+    let clean = row.ruleset();
+    let gateway = row.start();
     let listener = row.listen(SERVER[0], 90);
     let mut stream = row.connect(SERVER[0], 90).unwrap();
     let mut server = listener.accept().unwrap().0;
