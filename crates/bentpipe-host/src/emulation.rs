@@ -1,9 +1,11 @@
 //! A running emulation: sites, links between them, programs inside.
 
 use crate::clock::Clock;
+use crate::listening::{Listener, listeners};
 use crate::namespace::{Namespace, NamespaceError, Privilege};
 use crate::pcap::Capture;
 use crate::port::{ETHERNET_HEADER, PacketPort};
+use crate::program::Program;
 use crate::pump::{Pump, PumpControl, PumpLink, PumpOutcome, PumpPort};
 use crate::sites::{SiteError, Sites, port_device};
 use crate::spawn::{CommandSpec, Spawner};
@@ -15,11 +17,10 @@ use bentpipe_net::seed::Seed;
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::topology::{LinkSpec, Plan, PlanError, Role};
 use bentpipe_net::units::BitRate;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::process::Child;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -160,6 +161,11 @@ impl Emulation {
         &self.sites.namespaces[site]
     }
 
+    /// The sockets that wait for others in a site.
+    pub fn listeners(&self, site: usize) -> Result<BTreeSet<Listener>, NamespaceError> {
+        self.sites.namespaces[site].run(listeners)
+    }
+
     /// The TCP settings of a site as its kernel took them.
     #[must_use]
     pub fn effective_settings(&self, site: usize) -> &[EffectiveSetting] {
@@ -167,13 +173,13 @@ impl Emulation {
     }
 
     /// Starts a program in a site; it finds every site's address in `BENTPIPE_NAME`.
-    pub fn spawn(&self, site: usize, mut spec: CommandSpec) -> io::Result<Child> {
+    pub fn spawn(&self, site: usize, mut spec: CommandSpec) -> io::Result<Program> {
         spec.environment.extend(self.site_variables());
         self.spawner.spawn(&self.sites.namespaces[site], spec)
     }
 
     /// Starts a helper in the machine's network with the namespace of `site` as its standard input.
-    pub(crate) fn spawn_helper(&self, site: usize, spec: CommandSpec) -> io::Result<Child> {
+    pub(crate) fn spawn_helper(&self, site: usize, spec: CommandSpec) -> io::Result<Program> {
         self.spawner.spawn_helper(&self.sites.namespaces[site], spec)
     }
 

@@ -14,6 +14,7 @@ mod tcp;
 use crate::emulation::Emulation;
 use crate::namespace::{NamespaceError, write_sysctl};
 use crate::netlink::{MAIN_TABLE, Netlink, Route, Rule};
+use crate::program::Program;
 use crate::sites::interface_mtu;
 use crate::spawn::{CommandSpec, Output};
 use crate::tcp_stack::route_metrics;
@@ -23,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::process::{Child, ChildStdout, Command};
+use std::process::{ChildStdout, Command};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tcp::{Intercepted, TcpExit};
@@ -38,6 +39,7 @@ pub struct InternetOptions {
 /// The sites' way out, as long as this value lives.
 #[derive(Debug)]
 pub struct Internet {
+    options: InternetOptions,
     tcp: Option<TcpExit>,
     helpers: Vec<Helper>,
     version: String,
@@ -55,6 +57,11 @@ pub enum InternetError {
         /// Who has it.
         package: &'static str,
     },
+    /// The device that pasta makes its tap with cannot be opened.
+    #[error(
+        "cannot open {TUN} ({0}), which pasta needs: it must exist and this user may read and write it (often crw-rw-rw-)"
+    )]
+    Tun(io::Error),
     /// Something could not be started.
     #[error("cannot start the way to the machine's network: {0}")]
     Start(io::Error),
@@ -86,6 +93,8 @@ pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 254);
 const RANGE_PREFIX: u8 = 15;
 /// The resolver's address for programs where the machine's is on its loopback.
 const RESOLVER: Ipv4Addr = Ipv4Addr::new(198, 19, 255, 253);
+/// tuntap.rst of the kernel's documentation.
+const TUN: &str = "/dev/net/tun";
 const RESOLVER_PORT: u16 = 53;
 const RESOLVER_KEYWORD: &str = "nameserver";
 /// pasta's end of every tap; locally administered.
@@ -112,12 +121,13 @@ pub fn start(
     options: InternetOptions,
 ) -> Result<Internet, InternetError> {
     let version = version()?;
+    std::fs::File::options().read(true).write(true).open(TUN).map_err(InternetError::Tun)?;
     let routes =
         terminals.iter().map(|terminal| route(&emulation.plan, hub, *terminal)).collect::<Result<Vec<_>, _>>()?;
     let hub_address =
         emulation.plan.address(hub).ok_or_else(|| InternetError::NoRoute(emulation.plan.sites[hub].name.clone()))?;
     let deadline = Instant::now() + START_LIMIT;
-    let mut internet = Internet { tcp: None, helpers: Vec::new(), version, echo: echo_is_open() };
+    let mut internet = Internet { options, tcp: None, helpers: Vec::new(), version, echo: echo_is_open() };
     let clients = routes.iter().map(|route| (route.terminal, route.address)).chain([(hub, hub_address)]);
     for (site, address) in clients {
         let name = &emulation.plan.sites[site].name;
@@ -152,10 +162,15 @@ impl Internet {
     pub fn description(&self) -> String {
         let echo =
             if self.echo { "" } else { "; ping goes unanswered (the machine's net.ipv4.ping_group_range forbids it)" };
+        let loopback = if self.options.reach_machine_loopback {
+            format!("what listens on this machine's loopback (127.0.0.1) is at {GATEWAY}")
+        } else {
+            "what listens on this machine's loopback (127.0.0.1) is not reached".to_owned()
+        };
         format!(
             "TCP connections to the Internet are ended at the hub, whose kernel's TCP, with the hub's settings, faces the \
              link; they open before the Internet has answered, and a refusal arrives as a reset. UDP and ping pass through \
-             passt ({}), which drops fragments{echo}",
+             passt ({}), which drops fragments{echo}; {loopback}",
             self.version
         )
     }
@@ -178,7 +193,7 @@ impl Drop for Internet {
 /// One pasta.
 #[derive(Debug)]
 struct Helper {
-    child: Child,
+    child: Program,
     ready: Option<ChildStdout>,
     errors: Option<JoinHandle<String>>,
 }
@@ -199,8 +214,13 @@ impl Helper {
         };
         let mut child = emulation.spawn_helper(hub, spec)?;
         let ready = child.stdout.take();
-        let errors = child.stderr.take().map(|errors| std::thread::spawn(move || collect_errors(errors)));
-        Ok(Helper { child, ready, errors })
+        let errors = child.stderr.take();
+        let mut helper = Helper { child, ready, errors: None };
+        if let Some(errors) = errors {
+            let thread = std::thread::Builder::new().spawn(move || collect_errors(errors));
+            helper.errors = Some(thread.inspect_err(|_| drop(helper.child.kill()))?);
+        }
+        Ok(helper)
     }
 
     /// pasta writes its process number when its tap stands and its sandbox is closed.

@@ -95,23 +95,20 @@ pub struct Namespace {
 impl Namespace {
     /// A new, empty network namespace.
     pub fn new() -> Result<Namespace, NamespaceError> {
-        let made = std::thread::spawn(|| -> io::Result<OwnedFd> {
+        let make = || -> io::Result<OwnedFd> {
             // SAFETY: unshare(CLONE_NEWNET) touches no memory and concerns only this thread, which ends here.
             unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }?;
             Ok(File::open("/proc/thread-self/ns/net")?.into())
-        });
-        let handle = made.join().map_err(|_| NamespaceError::NetworkNamespace(io::ErrorKind::Other.into()))?;
-        Ok(Namespace { handle: Arc::new(handle.map_err(NamespaceError::NetworkNamespace)?) })
+        };
+        let handle = on_a_thread(make).map_err(NamespaceError::NetworkNamespace)?;
+        Ok(Namespace { handle: Arc::new(handle) })
     }
 
     /// Runs `work` on a thread of its own inside the namespace. Sockets it opens stay in the namespace.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> Result<T, NamespaceError> {
-        std::thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                self.enter()?;
-                work()
-            });
-            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        on_a_thread(|| {
+            self.enter()?;
+            work()
         })
         .map_err(NamespaceError::Enter)
     }
@@ -127,6 +124,14 @@ impl Namespace {
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }
+}
+
+/// Runs `work` on a thread of its own, which may be refused.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new().spawn_scoped(scope, work)?;
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Writes a kernel setting of the calling thread's network namespace. `name` is dotted (`net.ipv4.tcp_sack`).

@@ -3,6 +3,7 @@
 //! included, the kernel then ends every program that was started here, and their children.
 
 use crate::namespace::{Namespace, Privilege};
+use crate::program::{Program, SharedChild};
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -45,7 +46,7 @@ pub struct Spawner {
 struct Request {
     place: Place,
     spec: CommandSpec,
-    answer: mpsc::Sender<io::Result<Child>>,
+    answer: mpsc::Sender<io::Result<Program>>,
 }
 
 /// Where a program runs.
@@ -128,11 +129,17 @@ impl Spawner {
                 }
             };
             let _ = started.send(Ok(()));
+            let mut children: Vec<SharedChild> = Vec::new();
             for request in incoming {
-                let child = start_program(privilege, &request.place, &request.spec, &overlay);
-                let _ = request.answer.send(child);
+                children.retain(|child| !child.is_over());
+                let program = start_program(privilege, &request.place, &request.spec, &overlay).map(|child| {
+                    let (program, shared) = Program::new(child);
+                    children.push(shared);
+                    program
+                });
+                let _ = request.answer.send(program);
             }
-            init.end();
+            init.end(&children);
         })?;
         let spawner = Spawner { requests, thread: Some(thread) };
         ready.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))?;
@@ -140,17 +147,17 @@ impl Spawner {
     }
 
     /// Starts a program in a site.
-    pub fn spawn(&self, site: &Namespace, spec: CommandSpec) -> io::Result<Child> {
+    pub fn spawn(&self, site: &Namespace, spec: CommandSpec) -> io::Result<Program> {
         self.request(Place::Site(site.clone()), spec)
     }
 
     /// Starts a helper in the machine's own network. Its standard input is the network namespace of `site`, which it
     /// may enter and change (`/proc/self/fd/0`).
-    pub fn spawn_helper(&self, site: &Namespace, spec: CommandSpec) -> io::Result<Child> {
+    pub fn spawn_helper(&self, site: &Namespace, spec: CommandSpec) -> io::Result<Program> {
         self.request(Place::Machine { site: site.clone() }, spec)
     }
 
-    fn request(&self, place: Place, spec: CommandSpec) -> io::Result<Child> {
+    fn request(&self, place: Place, spec: CommandSpec) -> io::Result<Program> {
         let (answer, answered) = mpsc::channel();
         let request = Request { place, spec, answer };
         self.requests.send(request).map_err(|_| io::Error::other("the spawner has ended"))?;
@@ -176,14 +183,17 @@ struct Init {
 }
 
 impl Init {
-    /// Ends the namespace and every process in it.
-    fn end(self) {
+    /// Ends the namespace and every process in it, `children` among them.
+    fn end(self, children: &[SharedChild]) {
         drop(self.alive);
         // SAFETY: the process is our child and has not been waited for.
-        unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
-            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        // The kernel has sent SIGKILL to all of them. The first process stays until the last of them has been waited for.
+        for child in children {
+            let _ = child.wait();
         }
+        // SAFETY: the process is our child and has not been waited for.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
     }
 }
 

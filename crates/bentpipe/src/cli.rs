@@ -251,12 +251,16 @@ pub struct ShellArguments {
     /// Override a field of the link, such as 'one_way_delay=250 ms'; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// A command line to run at the hub for as long as the shell lasts; its output goes to standard error
+    /// A command line to run at the hub for as long as the shell lasts; its output goes to standard error. The shell starts
+    /// once it listens on a port, or after 3 s
     #[arg(long, value_name = "COMMAND")]
     pub hub: Option<String>,
     /// Give the terminal side the machine's own network, through the link (needs Debian's passt and nftables)
     #[arg(long)]
     pub internet: bool,
+    /// With --internet: also reach what listens on this machine's loopback (127.0.0.1), at 198.19.255.254
+    #[arg(long, requires = "internet")]
+    pub host_loopback: bool,
     /// TCP preset of both sides (`bentpipe presets`)
     #[arg(long, value_name = "PRESET")]
     pub tcp: Option<String>,
@@ -488,7 +492,7 @@ pub struct TransferArguments {
     /// Nothing moving for so long ends an attempt
     #[arg(long, value_name = "TIME", default_value = "60 s")]
     pub timeout: Duration,
-    /// Attempts in a row that bring nothing before giving up, with growing pauses between them
+    /// Attempts in a row that bring nothing new before giving up, with growing pauses between them
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub retries: u32,
     /// Trust the certificates in this PEM file instead of the public ones

@@ -3,7 +3,7 @@
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Exit status after Ctrl-C (128 + SIGINT).
 pub const EXIT_INTERRUPTED: u8 = 130;
@@ -24,6 +24,13 @@ pub struct EndFlags {
     pub interrupt: Arc<AtomicBool>,
     /// SIGTERM or SIGHUP to us.
     pub end: Arc<AtomicBool>,
+}
+
+impl EndFlags {
+    /// True once any signal has come.
+    pub fn any(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed) || self.end.load(Ordering::Relaxed)
+    }
 }
 
 /// For a command that shares our terminal: none of these signals ends us by itself. Handlers, not "ignore", which the

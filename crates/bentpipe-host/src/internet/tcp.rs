@@ -12,7 +12,7 @@ use bentpipe_net::topology::{SEGMENT_PREFIX, network};
 use parking_lot::Mutex;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -101,13 +101,18 @@ fn intercept(emulation: &Emulation, hub: usize, terminals: &[Intercepted], port:
         output: Output::Capture,
         own_group: true,
     };
-    let child = emulation.spawn(hub, spec).map_err(|error| match error.kind() {
+    let mut nft = emulation.spawn(hub, spec).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => InternetError::Absent { program: "nft", package: "nftables" },
         _ => InternetError::Start(error),
     })?;
-    let output = child.wait_with_output().map_err(InternetError::Start)?;
-    if !output.status.success() {
-        return Err(InternetError::Intercept(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")));
+    // It prints nothing but errors.
+    drop(nft.stdout.take());
+    let mut errors = Vec::new();
+    if let Some(mut stderr) = nft.stderr.take() {
+        stderr.read_to_end(&mut errors).map_err(InternetError::Start)?;
+    }
+    if !nft.wait().map_err(InternetError::Start)?.success() {
+        return Err(InternetError::Intercept(String::from_utf8_lossy(&errors).trim().replace('\n', "; ")));
     }
     Ok(())
 }
@@ -149,11 +154,11 @@ fn open(
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
     let _held = connections.hold(near, &far)?;
-    let broken = std::thread::scope(|scope| {
-        let there = scope.spawn(|| carry(near, &far));
+    let broken = std::thread::scope(|scope| -> io::Result<bool> {
+        let there = std::thread::Builder::new().spawn_scoped(scope, || carry(near, &far))?;
         let back = carry(&far, near);
-        back.or(there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).is_some()
-    });
+        Ok(back.or(there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).is_some())
+    })?;
     if broken {
         // What was sent before a reset arrives before it.
         wait_until_acknowledged(near);

@@ -2,6 +2,7 @@
 
 use crate::collect::workloads::EndedCommand;
 use bentpipe_host::emulation::Emulation;
+use bentpipe_host::program::Program;
 use bentpipe_host::spawn::{CommandSpec, Output};
 use bentpipe_host::waker::wait_for_any;
 use parking_lot::Mutex;
@@ -10,7 +11,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// A program under way.
 pub struct RunningCommand {
     command: String,
-    child: Child,
+    child: Program,
     /// Readable once it has ended.
     end: OwnedFd,
     outputs: Vec<KeptOutput>,
@@ -119,7 +120,7 @@ impl RunningCommand {
     }
 }
 
-fn pidfd(child: &Child) -> io::Result<OwnedFd> {
+fn pidfd(child: &Program) -> io::Result<OwnedFd> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }

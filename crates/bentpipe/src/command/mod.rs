@@ -7,6 +7,7 @@ pub mod get;
 pub mod links;
 pub mod parity;
 pub mod predict;
+mod prompt;
 pub mod put;
 pub mod report;
 pub mod run;

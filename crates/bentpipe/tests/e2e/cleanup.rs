@@ -126,6 +126,24 @@ fn a_run_does_not_wait_for_what_its_programs_left() {
     }
 }
 
+/// Where memory ends, threads cannot be started at any point; whatever was under way then ends.
+#[test]
+fn a_run_without_memory_ends() {
+    let scenario = "title = 'poor'\n[links.sat]\nkind = 'lan'\nbetween = ['hub', 'pc']\n\
+        [[services]]\nsite = 'hub'\ncommand = 'sleep 1009'\n\
+        [[workloads]]\napp = 'command'\nclient = 'pc'\ncommand = 'sleep 0.1'\n";
+    for user in users() {
+        let place = Place::new(user);
+        place.write("s.toml", scenario);
+        for kilobytes in (120_000..400_000).step_by(20_000) {
+            let line = format!("ulimit -v {kilobytes}; exec {} run s.toml --out out", env!("CARGO_BIN_EXE_bentpipe"));
+            // How it ends is a matter of how much it needed.
+            place.command("sh").args(["-c", &line]).ends();
+            processes::all_gone(&place).unwrap_or_else(|left| panic!("{kilobytes} kB as {user:?}: {left:#?}"));
+        }
+    }
+}
+
 #[test]
 fn a_killed_run_leaves_no_process() {
     let scenario = "title = 'killed'\n[links.sat]\nkind = 'lan'\nbetween = ['hub', 'pc']\n\

@@ -1,7 +1,10 @@
 //! `bentpipe shell`: one real program behind a link.
 
 use crate::capture;
-use crate::place::{Ended, Place, WaitLimited, have, users, wait};
+use crate::place::{Ended, Place, User, WaitLimited, have, is_root, users, wait};
+use crate::processes;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 /// Serves one page, for ever; Perl is on every Debian.
@@ -235,4 +238,97 @@ fn two_shells_at_once_do_not_meet() {
         }
         assert_eq!(place.leftovers(), [""; 0]);
     }
+}
+
+/// The hub's command is under way when something fails; bentpipe ends it and itself.
+#[test]
+fn what_fails_beside_a_running_hub_ends() {
+    const HUB: &str = "echo up >&2; exec sleep 1006";
+    for user in users() {
+        let place = Place::new(user);
+        let ended = place.bentpipe(&["shell", "lan", "--hub", HUB, "--", "no-such-program-here"]).ends().expect(2);
+        assert!(ended.stderr.contains("no-such-program-here"), "{}", ended.stderr);
+        let mut command = place.bentpipe(&["shell", "lan", "--hub", HUB]);
+        let ended = command.env("SHELL", "/nonexistent").ends().expect(2);
+        assert!(ended.stderr.contains("cannot start \"/nonexistent\""), "{}", ended.stderr);
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+            let mut command = place.bentpipe(&["shell", "lan", "--hub", HUB, "--", "sleep", "1007"]);
+            let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut line = String::new();
+            let mut stderr = BufReader::new(child.stderr.take().unwrap());
+            stderr.read_line(&mut line).unwrap();
+            assert_eq!(line, "up\n");
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            let code = wait(child).code();
+            // The command may just have been started: then the signal is for it.
+            assert!([130, 128 + signal.as_raw()].contains(&code), "{user:?} {signal:?}: {code}");
+        }
+        processes::all_gone(&place).unwrap();
+        assert_eq!(place.leftovers(), [""; 0]);
+    }
+}
+
+/// A server that takes a while to start is there when the command is.
+#[test]
+fn the_command_waits_for_the_hub_s_port() {
+    if !have(&["perl"]) {
+        return;
+    }
+    let server = format!("sleep 0.5; {SERVER}");
+    let fetch = "perl -MIO::Socket::INET -e 'IO::Socket::INET->new(PeerAddr => q(hub:80)) or die $!; print q(there)'";
+    for user in users() {
+        let place = Place::new(user);
+        let ended = place.bentpipe(&["shell", "lan", "--hub", &server, "--", "sh", "-c", fetch]).ends().expect(0);
+        assert_eq!(ended.stdout, "there", "{}", ended.stderr);
+        assert!(!ended.stderr.contains("listens on no port"), "{}", ended.stderr);
+        let ended = place.bentpipe(&["shell", "lan", "--hub", "sleep 1008", "--", "true"]).ends().expect(0);
+        assert!(ended.stderr.contains("listens on no port after 3 s"), "{}", ended.stderr);
+        // What has ended will not listen.
+        let ended = place.bentpipe(&["shell", "lan", "--hub", "exit 7", "--", "true"]).ends().expect(0);
+        assert!(!ended.stderr.contains("listens on no port"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn the_prompt_shows_the_link() {
+    if !have(&["script"]) {
+        return;
+    }
+    let place = Place::new(User::Ordinary);
+    place.write(".bashrc", "PS1='mine> '\n");
+    for (shell, expected) in [("bash", "(lan) mine> "), ("dash", "(lan) $ ")] {
+        if !have(&[shell]) {
+            continue;
+        }
+        let line = format!("{} shell lan -q", env!("CARGO_BIN_EXE_bentpipe"));
+        let mut command = place.command("script");
+        command.args(["-qec", &line, "/dev/null"]);
+        command.env("SHELL", format!("/usr/bin/{shell}")).env("HOME", place.at("")).env_remove("PS1");
+        let ended = command.ends_given(b"echo $((6 * 7)); env | grep -c PROMPT_COMMAND\nexit 5\n").expect(5);
+        let text = ended.stdout;
+        assert!(text.contains(expected), "{shell}: {text:?}");
+        assert!(text.contains("42\r\n0\r\n"), "{shell}: {text:?}");
+    }
+}
+
+#[test]
+fn a_closed_tun_device_is_named() {
+    if !have(&["unshare", "mount"]) {
+        return;
+    }
+    let place = Place::new(User::Root);
+    if !is_root() {
+        eprintln!("skipped: needs root to hide a device");
+        return;
+    }
+    place.make_folder("bin");
+    place.write("bin/pasta", "#!/bin/sh\necho pasta 0\n");
+    let line = format!(
+        "chmod +x bin/pasta; mount -t tmpfs none /dev/net; PATH=$PWD/bin:$PATH {} shell lan --internet -- true",
+        env!("CARGO_BIN_EXE_bentpipe")
+    );
+    let ended = place.command("unshare").args(["-m", "sh", "-c", &line]).ends().expect(2);
+    assert!(ended.stderr.contains("/dev/net/tun"), "{}", ended.stderr);
+    let ended = place.bentpipe(&["shell", "lan", "--host-loopback", "--", "true"]).ends().expect(2);
+    assert!(ended.stderr.contains("--internet"), "{}", ended.stderr);
 }
