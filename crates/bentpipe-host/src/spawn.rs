@@ -5,8 +5,10 @@
 use crate::namespace::{Namespace, Privilege};
 use crate::program::{Program, SharedChild};
 use std::ffi::{CString, OsString};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -62,6 +64,8 @@ enum Place {
 #[derive(Debug)]
 struct Overlay {
     folder: PathBuf,
+    /// Until this process ends, no other takes the folder for abandoned. None on a filesystem without locks.
+    _lock: Option<File>,
     hosts: CString,
     resolver: Option<CString>,
     c_folder: CString,
@@ -75,14 +79,16 @@ impl Overlay {
                 "this machine has no /etc/hosts to put the sites into",
             ));
         }
-        let folder = private_directory()?;
+        let (folder, lock) = private_directory()?;
+        remove_abandoned();
         let overlay = Overlay {
-            hosts: c_path(&folder.join("hosts"))?,
-            resolver: resolver.map(|_| c_path(&folder.join("resolv.conf"))).transpose()?,
+            hosts: c_path(&folder.join(HOSTS))?,
+            resolver: resolver.map(|_| c_path(&folder.join(RESOLVER))).transpose()?,
             c_folder: c_path(&folder)?,
             folder,
+            _lock: lock,
         };
-        for (name, text) in [("hosts", Some(hosts)), ("resolv.conf", resolver)] {
+        for (name, text) in [(HOSTS, Some(hosts)), (RESOLVER, resolver)] {
             let Some(text) = text else { continue };
             let path = overlay.folder.join(name);
             let explain = |e: io::Error| io::Error::new(e.kind(), format!("cannot write {}: {e}", path.display()));
@@ -337,24 +343,87 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
+/// The files of a private folder.
+const HOSTS: &str = "hosts";
+const RESOLVER: &str = "resolv.conf";
 /// Names of a private folder that may be taken already.
 const NAMES_TRIED: u32 = 1_000;
 
-/// A new directory that only this user can enter.
-fn private_directory() -> io::Result<PathBuf> {
+/// The beginning of a private folder's name; a process number and a number follow.
+const FOLDER_NAME: &str = "bentpipe-";
+
+/// A new folder that only this user can enter, and its lock.
+fn private_directory() -> io::Result<(PathBuf, Option<File>)> {
     use std::os::unix::fs::DirBuilderExt;
     let base = std::env::temp_dir();
     let mut number = 0;
     loop {
-        let path = base.join(format!("bentpipe-{}-{number}", std::process::id()));
-        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+        let path = base.join(format!("{FOLDER_NAME}{}-{number}", std::process::id()));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        match made.map(|()| locked(&path)) {
+            Ok(Ok(Some(lock))) => return Ok((path, Some(lock))),
+            // This filesystem has no locks; our process number still protects the folder.
+            Ok(Err(_)) => return Ok((path, None)),
+            // A process of another process namespace took it for abandoned.
+            Ok(Ok(None)) if number < NAMES_TRIED => number += 1,
             // Another emulation of this process, or somebody else's idea of a joke: take the next name.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < NAMES_TRIED => number += 1,
-            Err(error) => {
+            other => {
+                let error = other.err().unwrap_or_else(|| io::ErrorKind::ResourceBusy.into());
                 let what = format!("cannot make a private folder in {}: {error}", base.display());
                 return Err(io::Error::new(error.kind(), what));
             }
-            Ok(()) => return Ok(path),
         }
     }
+}
+
+/// The folder's lock, if nobody has it and the folder still has its name.
+fn locked(path: &Path) -> io::Result<Option<File>> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::DIRECTORY).bits().cast_signed();
+    let lock = match File::options().read(true).custom_flags(flags).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    match lock.try_lock() {
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(error)) => return Err(error),
+        Ok(()) => {}
+    }
+    let opened = lock.metadata()?;
+    let is_same =
+        std::fs::symlink_metadata(path).is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino()));
+    Ok(is_same.then_some(lock))
+}
+
+/// Removes this user's private folders whose processes were killed together with their programs' first process, which
+/// would have removed them. A folder stays if its process lives (it may have no lock), if anyone has its lock (its process
+/// may be of another process namespace), or if it holds anything else.
+fn remove_abandoned() {
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let Some(owner) = name.to_str().and_then(owner) else { continue };
+        if rustix::process::test_kill_process(owner) != Err(rustix::io::Errno::SRCH) {
+            continue;
+        }
+        // Best effort: the next run tries again.
+        if let Ok(Some(folder)) = locked(&entry.path())
+            && folder.metadata().is_ok_and(|metadata| metadata.uid() == rustix::process::geteuid().as_raw())
+        {
+            // By descriptor, in case the name now leads elsewhere.
+            for file in [HOSTS, RESOLVER] {
+                let _ = rustix::fs::unlinkat(&folder, file, rustix::fs::AtFlags::empty());
+            }
+            let _ = std::fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// The process number in a private folder's name.
+fn owner(name: &str) -> Option<rustix::process::Pid> {
+    let (process, number) = name.strip_prefix(FOLDER_NAME)?.split_once('-')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let process = (is_number(process) && is_number(number)).then_some(process)?;
+    rustix::process::Pid::from_raw(process.parse().ok()?)
 }

@@ -164,3 +164,38 @@ fn a_killed_run_leaves_no_process() {
         processes::all_gone(&place).unwrap();
     }
 }
+
+/// A killed process group or container takes along whoever would have cleaned up.
+#[test]
+fn the_next_run_removes_what_a_killed_one_left() {
+    for user in users() {
+        let place = Place::new(user);
+        let alive = format!("bentpipe-{}-0", std::process::id());
+        let abandoned = ["bentpipe-999999999-0", "bentpipe-999999998-7"];
+        let locked = "bentpipe-999999997-0";
+        let others = ["bentpipe-12", "bentpipe-999999996-a"];
+        for name in [&abandoned[..], &others, &[locked, &alive]].concat() {
+            place.make_folder(&format!("tmp/{name}"));
+            place.write(&format!("tmp/{name}/hosts"), "127.0.0.1 localhost\n");
+        }
+        place.write("tmp/bentpipe-999999998-7/resolv.conf", "nameserver 192.0.2.1\n");
+        // Its process may be of another process namespace.
+        let lock = std::fs::File::open(place.at(&format!("tmp/{locked}"))).unwrap();
+        lock.lock().unwrap();
+        // One that holds something else keeps that, and one that leads elsewhere is not followed.
+        place.make_folder("tmp/bentpipe-999999995-0");
+        place.write("tmp/bentpipe-999999995-0/mine", "mine");
+        place.make_folder("elsewhere");
+        place.write("elsewhere/hosts", "precious");
+        std::os::unix::fs::symlink(place.at("elsewhere"), place.at("tmp/bentpipe-999999994-0")).unwrap();
+        place.bentpipe(&["shell", "lan", "-q", "--", "true"]).ends().expect(0);
+        let mut expected = vec!["bentpipe-999999994-0", "bentpipe-999999995-0", locked, &alive];
+        expected.extend(others);
+        expected.sort();
+        assert_eq!(place.leftovers(), expected, "{user:?}");
+        for name in [locked, &alive] {
+            assert_eq!(place.list(&format!("tmp/{name}")), ["hosts"], "{user:?}");
+        }
+        assert_eq!(place.read("elsewhere/hosts"), "precious");
+    }
+}
