@@ -2,6 +2,7 @@
 
 mod collect;
 pub mod events;
+pub mod files;
 pub mod live;
 pub mod page;
 mod pair;

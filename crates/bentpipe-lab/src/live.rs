@@ -81,6 +81,8 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 pub fn check(scenario: &Scenario) -> Result<(), Problem> {
     let place = |problem: KeyProblem| problem.within(&scenario.source_name, &scenario.text);
     for case in &scenario.cases {
+        let links: Vec<_> = case.network_links().into_iter().map(|(link, _)| link).collect();
+        Plan::new(&links, &case.network_roles()).map_err(|error| place(KeyProblem::new("links", error.to_string())))?;
         for (host, tcp) in &case.tcp {
             tcp_stack::check(tcp).map_err(|p| place(p.under(&format!("hosts.{host}.tcp"))))?;
         }

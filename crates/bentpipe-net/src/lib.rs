@@ -16,6 +16,7 @@ pub mod quantity;
 pub mod seed;
 pub mod socket;
 pub mod stack;
+pub mod text;
 pub mod time;
 pub mod topology;
 pub mod units;

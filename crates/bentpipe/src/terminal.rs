@@ -1,6 +1,7 @@
 //! The user's terminal, and the progress of many runs.
 
 use bentpipe_lab::events::Sink;
+use bentpipe_net::text::{printable, printable_json};
 use bentpipe_study::runner::{Event, Progress};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use std::fmt::Display;
@@ -24,10 +25,20 @@ pub fn colour() -> bool {
 /// A line for people, on standard error. Whether anyone still reads it makes no difference to the work: `eprintln!` would
 /// end it when a pipe or a terminal is gone.
 pub fn print_line(line: impl Display) {
-    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+    let _ = io::stderr().write_all(format!("{}\n", printable(&line.to_string())).as_bytes());
 }
 
-/// Lines for programs, on standard output. When they cannot be written, the work goes on.
+/// Text for people, on standard output. It may hold what files and other machines say.
+pub fn print(text: &str) -> io::Result<()> {
+    io::stdout().write_all(printable(text).as_bytes())
+}
+
+/// JSON, on standard output.
+pub fn print_json(text: &str) -> io::Result<()> {
+    io::stdout().write_all(printable_json(text).as_bytes())
+}
+
+/// Lines of JSON for programs, on standard output. When they cannot be written, the work goes on.
 #[derive(Default)]
 pub struct Lines {
     failed: Option<io::Error>,
@@ -36,7 +47,7 @@ pub struct Lines {
 impl Lines {
     /// Writes one.
     pub fn print(&mut self, line: impl Display) {
-        if let Err(error) = io::stdout().write_all(format!("{line}\n").as_bytes()) {
+        if let Err(error) = print_json(&format!("{line}\n")) {
             self.failed.get_or_insert(error);
         }
     }

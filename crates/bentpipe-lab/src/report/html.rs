@@ -7,6 +7,7 @@ use super::summary::{Row, Summary, Tone, summarise};
 use super::{gateways, quantity};
 use crate::page::{Chart, Page};
 use crate::record::{Mode, Record};
+use bentpipe_net::text::printable;
 use serde::Serialize;
 
 /// Everything the template shows.
@@ -87,7 +88,7 @@ fn view(record: &Record) -> View {
         compared: (several && (compared.table.is_some() || !compared.charts.is_empty())).then_some(compared),
         cases: cases.collect(),
         scenario_file: record.scenario_file.clone(),
-        scenario: sections::printable(&record.scenario),
+        scenario: printable(&record.scenario),
         run_again: vec![run_again(record)],
         provenance: provenance(record),
     }

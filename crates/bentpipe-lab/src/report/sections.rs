@@ -8,6 +8,7 @@ use super::{gateways, quantity};
 use crate::record::{
     CaseRecord, Counters, DirectionRecord, Lateness, LinkRecord, Record, Status, TcpFlowSamples, WorkloadRecord,
 };
+use bentpipe_net::text::printable;
 use indexmap::{IndexMap, IndexSet};
 use std::collections::BTreeMap;
 
@@ -350,29 +351,6 @@ fn outputs(case: &CaseRecord) -> Section {
     };
     let outputs = labelled(case).filter_map(output).collect();
     Section { title: "Command output".into(), outputs, ..Section::default() }
-}
-
-/// Without terminal escapes and control characters, which a program prints for a terminal.
-pub fn printable(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            // ECMA-48 control sequence: ESC [, parameters, one final byte from @ to ~.
-            '\u{1b}' if chars.peek() == Some(&'[') => {
-                chars.next();
-                while chars.next().is_some_and(|c| !('@'..='~').contains(&c)) {}
-            }
-            '\r' if chars.peek() == Some(&'\n') => {}
-            '\r' => out.push('\n'),
-            '\n' | '\t' => out.push(c),
-            // Direction overrides would show a text in another order than it has.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
-            c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// "Kernel says" in the table of settings.

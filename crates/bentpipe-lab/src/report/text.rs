@@ -2,9 +2,10 @@
 
 use super::gateways::{self, Compared};
 use super::quantity;
-use super::sections::{overhead, printable};
+use super::sections::overhead;
 use super::summary::{Row, Summary, Tone, summarise};
 use crate::record::{CaseRecord, DirectionRecord, LinkRecord, Record};
+use bentpipe_net::text::printable;
 
 pub fn render(record: &Record, width: usize, colour: bool) -> String {
     let summary = summarise(record);

@@ -6,6 +6,7 @@ pub mod gateway;
 mod text;
 pub mod workload;
 
+use crate::files::{TEXT_BYTES_MAX, read_text};
 use crate::registry::Registry;
 use bentpipe_link::catalogue::{self, LinkFile};
 use bentpipe_link::config::{LinkConfig, merge};
@@ -377,10 +378,7 @@ fn read_traces(over: &mut Table, folder: &Path) -> Result<(), KeyProblem> {
         let name = name.as_str().ok_or_else(|| fail("must be text: the name of a file".to_owned()))?;
         let path = folder.join(name);
         let unreadable = |error: std::io::Error| fail(format!("cannot read {}: {error}", path.display()));
-        if std::fs::metadata(&path).map_err(unreadable)?.len() > TRACE_BYTES_MAX {
-            return Err(fail(format!("{} is larger than {TRACE_BYTES_MAX} B", path.display())));
-        }
-        let lines = std::fs::read_to_string(&path).map_err(unreadable)?;
+        let lines = read_text(&path, TRACE_BYTES_MAX).map_err(unreadable)?;
         trace.insert("lines".to_owned(), Value::String(lines));
     }
     Ok(())
@@ -404,7 +402,7 @@ pub fn find_link_with(kind: &str, folder: &Path, kinds: &LinkKinds) -> Result<Li
         ));
     }
     let path = if Path::new(kind).is_absolute() { kind.into() } else { folder.join(kind) };
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text = read_text(&path, TEXT_BYTES_MAX).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     LinkFile::parse_with(kind, &path.display().to_string(), &text, kinds).map_err(|problem| problem.to_string())
 }
 

@@ -2,6 +2,7 @@
 
 use super::grid::{Point, ReadAxis, axes, points};
 use super::published::Published;
+use bentpipe_lab::files::{TEXT_BYTES_MAX, read_text};
 use bentpipe_lab::registry::Registry;
 use bentpipe_lab::scenario::workload::Workload;
 use bentpipe_lab::scenario::{LinkUse, Scenario};
@@ -74,7 +75,7 @@ pub fn load_with(registry: &Arc<Registry>, folder: &Path, id: &str) -> Result<Ex
     let wrong = |what: String| LoadError::Folder(folder.clone(), what);
     let text_of = |name: &str| {
         let path = folder.join(name);
-        std::fs::read_to_string(&path).map_err(|error| LoadError::Read(path, error))
+        read_text(&path, TEXT_BYTES_MAX).map_err(|error| LoadError::Read(path, error))
     };
     let path = folder.join("scenario.toml").display().to_string();
     let scenario = Scenario::parse_with(registry, &path, &text_of("scenario.toml")?, &[])?;

@@ -11,6 +11,7 @@
 //! note = "why it is here"
 //! ```
 
+use bentpipe_lab::files::{TEXT_BYTES_MAX, read_text};
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
 use serde::{Deserialize, Serialize};
@@ -89,7 +90,7 @@ const MEASUREMENTS: [&str; 7] =
 
 /// Reads the list and the scenarios it names, which are in its folder.
 pub fn read_index(source_name: &str) -> Result<Vec<Entry>, Problem> {
-    let text = std::fs::read_to_string(source_name)
+    let text = read_text(Path::new(source_name), TEXT_BYTES_MAX)
         .map_err(|error| KeyProblem::new("", format!("cannot read it: {error}")).within(source_name, ""))?;
     let table: Table = toml::from_str(&text).map_err(|error| syntax_problem(source_name, &text, &error))?;
     let place = |problem: KeyProblem| problem.within(source_name, &text);
@@ -115,7 +116,7 @@ impl Entry {
     fn from_text(text: EntryText, folder: &Path) -> Result<Entry, KeyProblem> {
         let file = folder.join(&text.file);
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let scenario = std::fs::read_to_string(&file)
+        let scenario = read_text(&file, TEXT_BYTES_MAX)
             .map_err(|error| KeyProblem::new("file", format!("cannot read {}: {error}", file.display())))?;
         if !(1..=COPIES_MAX).contains(&text.copies) {
             return Err(KeyProblem::new("copies", format!("is out of range; allowed: 1 to {COPIES_MAX}")));

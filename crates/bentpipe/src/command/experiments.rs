@@ -5,7 +5,7 @@ use super::sweep::workers;
 use crate::cli::{ExperimentsAction, ExperimentsArguments, ExperimentsRunArguments};
 use crate::files::write_whole;
 use crate::stop;
-use crate::terminal::{RunsDisplay, print_line};
+use crate::terminal::{self, RunsDisplay, print_line};
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_host::tcp_stack;
@@ -17,7 +17,6 @@ use bentpipe_study::experiment::engine;
 use bentpipe_study::experiment::{Experiment, LoadError, judge, list, load, page, table};
 use bentpipe_study::runner::{Live, Runner, Virtual, World};
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
@@ -55,10 +54,9 @@ fn show(folder: &Path, ids: &[String]) -> anyhow::Result<ExitCode> {
     }
     let widths: Vec<usize> =
         (0..3).map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)).collect();
-    let mut out = std::io::stdout();
     for [id, paper, title, results] in &lines {
-        writeln!(out, "{id:<a$}  {paper:<b$}  {title}", a = widths[0], b = widths[1])?;
-        writeln!(out, "{:<1$}  {results}", "", widths[0])?;
+        terminal::print(&format!("{id:<a$}  {paper:<b$}  {title}\n", a = widths[0], b = widths[1]))?;
+        terminal::print(&format!("{:<1$}  {results}\n", "", widths[0]))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -132,7 +130,8 @@ fn run_some(folder: &Path, ids: &[String], arguments: &ExperimentsRunArguments) 
         let reports: String = written.iter().map(|path| format!("report: {path}\n")).collect();
         table::text(&tables) + &reports
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
+    let printed = if arguments.json { terminal::print_json(&text) } else { terminal::print(&text) };
+    match printed {
         // Nobody reads the table any more; the status still tells.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         other => other.context("cannot write to standard output")?,

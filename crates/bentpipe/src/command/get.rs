@@ -8,6 +8,7 @@ use anyhow::Context;
 use bentpipe_fetch::{Connections, Failure, Kind, MEASURED_MOST, Options, Outcome, Progress};
 use bentpipe_lab::report::quantity;
 use bentpipe_net::stack::TcpConfig;
+use bentpipe_net::text::printable;
 use bentpipe_study::predict::{self, Direction, Question};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
@@ -259,7 +260,8 @@ impl Display {
                 let columns = columns.unwrap_or(80);
                 // One line: what wraps is not cleared. The name last: of what does not fit, it is the least needed.
                 let room = columns.saturating_sub(BAR_COLUMNS + 1);
-                bar.set_message(format!("{text}, {}", self.name).chars().take(room).collect::<String>());
+                let line = printable(&format!("{text}, {}", self.name)).replace(['\n', '\t'], " ");
+                bar.set_message(line.chars().take(room).collect::<String>());
             }
             None => {
                 self.last_line = now;

@@ -2,13 +2,13 @@
 
 use super::BadInput;
 use crate::cli::LinksAction;
+use crate::terminal;
 use bentpipe_lab::scenario::find_link;
 use bentpipe_link::catalogue::{self, LinkFile};
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
 use bentpipe_net::stack::PRESETS;
 use bentpipe_net::time::Instant;
 use bentpipe_net::units::BitRate;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use toml::Table;
@@ -19,7 +19,7 @@ pub fn run(action: Option<LinksAction>) -> anyhow::Result<ExitCode> {
         None => list()?,
         Some(LinksAction::Show { link, set }) => show(&link, &set)?,
     };
-    std::io::stdout().write_all(text.as_bytes())?;
+    terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -29,7 +29,7 @@ pub fn presets() -> anyhow::Result<ExitCode> {
     for preset in PRESETS {
         text.push_str(&format!("{:<20} {}\n", preset.name, preset.about));
     }
-    std::io::stdout().write_all(text.as_bytes())?;
+    terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,10 +4,11 @@ use super::BadInput;
 use crate::cli::{ParityArguments, Side};
 use crate::files::write_whole;
 use crate::stop;
-use crate::terminal::print_line;
+use crate::terminal::{self, print_line};
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_lab::events::Sink;
+use bentpipe_lab::files::read_text;
 use bentpipe_lab::live;
 use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
@@ -18,7 +19,6 @@ use bentpipe_study::parity::samples::{SampleFile, file_name};
 use bentpipe_study::parity::table;
 use bentpipe_study::pool;
 use bentpipe_study::runner::{Event, Live, Subject, Virtual};
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,7 +81,7 @@ pub fn run(arguments: &ParityArguments) -> anyhow::Result<ExitCode> {
     } else {
         table::text(&rows)
     };
-    std::io::stdout().write_all(text.as_bytes())?;
+    if arguments.json { terminal::print_json(&text) } else { terminal::print(&text) }?;
     if stop.load(Ordering::Relaxed) {
         return Ok(ExitCode::from(stop::EXIT_INTERRUPTED));
     }
@@ -149,13 +149,16 @@ fn chosen(what: &[String]) -> anyhow::Result<Vec<Entry>> {
 /// Live samples of an earlier campaign, if they are of this very scenario.
 fn stored_samples(folder: &Path, entry: &Entry) -> anyhow::Result<Option<SampleFile>> {
     let path = folder.join(file_name(&entry.name, "live"));
-    let text = match std::fs::read_to_string(&path) {
+    let text = match read_text(&path, u64::MAX) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder.is_dir() => return Ok(None),
         other => other.map_err(|error| BadInput(format!("cannot read {}: {error}", path.display())))?,
     };
     let file = SampleFile::parse(&text).map_err(|why| BadInput(format!("{}: {why}", path.display())))?;
     if !file.fits(entry) {
-        eprintln!("{}: its samples are of another version of the scenario and are not used", path.display());
+        print_line(format_args!(
+            "{}: its samples are of another version of the scenario and are not used",
+            path.display()
+        ));
         return Ok(None);
     }
     Ok(Some(file))

@@ -3,12 +3,12 @@
 use super::BadInput;
 use super::links;
 use crate::cli::{PredictArguments, TransferDirection};
+use crate::terminal;
 use bentpipe_lab::report::quantity;
 use bentpipe_link::catalogue;
 use bentpipe_link::config::merge;
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_study::predict::{self, Direction, Inputs, Kind, Outcome, Prediction, Question, Simulated};
-use std::io::Write;
 use std::process::ExitCode;
 use toml::{Table, Value};
 
@@ -33,7 +33,7 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<ExitCode> {
     let mut prediction = predict::predict(&question).map_err(|error| BadInput(error.to_string()))?;
     prediction.simulate(&question);
     let text = if arguments.json { prediction.to_json()? } else { table(&prediction, &arguments.tcp) };
-    std::io::stdout().write_all(text.as_bytes())?;
+    if arguments.json { terminal::print_json(&text) } else { terminal::print(&text) }?;
     Ok(ExitCode::SUCCESS)
 }
 

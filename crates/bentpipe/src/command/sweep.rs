@@ -4,8 +4,9 @@ use super::BadInput;
 use crate::cli::SweepArguments;
 use crate::files::write_whole;
 use crate::stop;
-use crate::terminal::RunsDisplay;
+use crate::terminal::{self, RunsDisplay, print_line};
 use anyhow::Context;
+use bentpipe_lab::files::{TEXT_BYTES_MAX, read_text};
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated;
 use bentpipe_net::problem::Problem;
@@ -15,7 +16,6 @@ use bentpipe_study::sweep::engine::{self, Outcome, Shard, SweepOptions};
 use bentpipe_study::sweep::plan::{Plan, Request, SeedRule};
 use bentpipe_study::sweep::summary::{Summary, summarise};
 use bentpipe_study::sweep::{SweepError, parquet};
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ fn check_virtually(scenario: &Scenario) -> Result<(), Problem> {
 /// Runs the sweep and leaves results.parquet and summary.csv.
 pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
     let name = arguments.scenario.display().to_string();
-    let text = std::fs::read_to_string(&arguments.scenario)
+    let text = read_text(&arguments.scenario, TEXT_BYTES_MAX)
         .map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
     let shard = arguments.shard.as_deref().map(Shard::parse).transpose().map_err(explained)?;
     let workers = workers(arguments.jobs)?;
@@ -50,7 +50,7 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
     let (points, (least, most)) = (plan.points.len(), plan.seeds());
     if arguments.check {
         let seeds = if least == most { least.to_string() } else { format!("{least} to {most}") };
-        writeln!(std::io::stdout(), "{name}: fine; {points} point(s), {seeds} seed(s) each")?;
+        terminal::print(&format!("{name}: fine; {points} point(s), {seeds} seed(s) each\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let options = SweepOptions {
@@ -72,7 +72,7 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
     let outcome = outcome.map_err(continues)?;
     let (done, total) = outcome.done;
     if let Some(shard) = options.shard {
-        writeln!(std::io::stdout(), "shard {} of {}: {done} of {total} runs done", shard.part, shard.parts)?;
+        terminal::print(&format!("shard {} of {}: {done} of {total} runs done\n", shard.part, shard.parts))?;
         return end(&outcome, &options.out);
     }
     parquet::write(&options.out.join("results.parquet"), &plan, &outcome).map_err(continues)?;
@@ -84,7 +84,8 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
         let out = options.out.display();
         format!("{}\n{done} runs.\nresults: {out}/results.parquet\nsummary: {out}/summary.csv\n", summary.to_text())
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
+    let printed = if arguments.json { terminal::print_json(&text) } else { terminal::print(&text) };
+    match printed {
         // Nobody reads the table any more; the status still tells.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         other => other.context("cannot write to standard output")?,
@@ -97,10 +98,10 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
 fn end(outcome: &Outcome, out: &Path) -> anyhow::Result<ExitCode> {
     let (done, total) = outcome.done;
     if !outcome.complete && done < total {
-        eprintln!(
+        print_line(format_args!(
             "bentpipe: stopped; {done} of {total} runs are kept in {}; the same command continues",
             out.display()
-        );
+        ));
         return Ok(ExitCode::from(stop::EXIT_INTERRUPTED));
     }
     if let Some(first) = &outcome.first_error {

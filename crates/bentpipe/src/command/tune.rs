@@ -3,7 +3,7 @@
 use super::{BadInput, links, predict};
 use crate::cli::{TransferDirection, TuneArguments};
 use crate::stop;
-use crate::terminal::print_line;
+use crate::terminal::{self, print_line};
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_lab::events::Sink;
 use bentpipe_lab::report::quantity;
@@ -13,7 +13,6 @@ use bentpipe_study::tune::{
     self, Effect, Measured, MtuRow, PathInputs, Predicted, Question, ROUTE_COMMAND, ROUTE_EXPLAINED, SetUp, Setting,
     Side, Summary, TuneError, Tuning, Verdict, Verified, VerifyError, VerifyQuestion,
 };
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
@@ -68,7 +67,7 @@ pub fn run(arguments: &TuneArguments) -> anyhow::Result<ExitCode> {
         }
     }
     let text = if arguments.json { tuning.to_json()? } else { tables(&tuning) };
-    std::io::stdout().write_all(text.as_bytes())?;
+    if arguments.json { terminal::print_json(&text) } else { terminal::print(&text) }?;
     Ok(code)
 }
 

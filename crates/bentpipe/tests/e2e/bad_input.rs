@@ -1,6 +1,8 @@
 //! Every mistake is answered in one line that says where, what and what is allowed; nothing is started or left behind.
 
 use crate::place::{Place, WaitLimited, users};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs::File;
 
 const GOOD: &str = r#"title = "x"
 seed = 7
@@ -66,6 +68,16 @@ const COMMANDS: &[(&[&str], &[&str])] = &[
     (&["run", "none.toml"], &["none.toml", "No such file"]),
     (&["run", "folder"], &["folder", "directory"]),
     (&["run", "garbage"], &["garbage"]),
+    (&["run", "/dev/zero"], &["/dev/zero", "no ordinary file"]),
+    (&["run", "fifo"], &["fifo", "no ordinary file"]),
+    (&["run", "fifo", "--virtual", "--check"], &["fifo", "no ordinary file"]),
+    (&["run", "large.toml"], &["large.toml", "more than 16777216 B"]),
+    (&["run", "links.toml", "--check"], &["links.toml:2", "too many sites or links"]),
+    (&["run", "links.toml", "--check", "--virtual"], &["links.toml", "too many sites or links"]),
+    (&["sweep", "fifo"], &["fifo", "no ordinary file"]),
+    (&["links", "show", "./fifo"], &["fifo", "no ordinary file"]),
+    (&["report", "fifo"], &["fifo", "no ordinary file"]),
+    (&["gateway", "hub", "fifo"], &["fifo", "no ordinary file"]),
     (&["run", "s.toml", "--set", "nonsense"], &["--set", "nonsense", "KEY=VALUE"]),
     (&["run", "s.toml", "--set", "links.sat.rate=fast"], &["links.sat.rate", "fast", "Mbit/s"]),
     (&["run", "s.toml", "--set", "links.moon.rate=1 Mbit/s"], &["--set", "moon"]),
@@ -125,12 +137,17 @@ fn each_mistake_on_the_command_line_is_named() {
     place.write("commands.toml", format!("{lan}{command}"));
     place.write("service.toml", format!("{lan}[[services]]\ncommand = 'true'\nsite = 'a'\n"));
     place.write("bridge.toml", format!("{lan}[hosts.b]\nrole = 'bridge'\n").replace("'lan'", "'geo-two-way'"));
+    let link = |number: u32| format!("[links.l{number}]\nkind = 'lan'\nbetween = ['a', 'b{number}']\n");
+    place.write("links.toml", format!("title = 'x'\n{}", (0..10_000).map(link).collect::<String>()));
+    File::create(place.at("large.toml")).unwrap().set_len(1 << 40).unwrap();
+    mknodat(CWD, place.at("fifo"), FileType::Fifo, Mode::from(0o666), 0).unwrap();
     place.make_folder("folder");
     for (arguments, parts) in COMMANDS {
         expect_refusal(&place, arguments, parts);
     }
-    let files = ["bridge.toml", "broken.toml", "circuit.toml", "commands.toml", "folder", "garbage", "other.json"];
-    assert_eq!(place.list(""), [&files[..], &["s.toml", "service.toml", "tmp"]].concat());
+    let files = ["bridge.toml", "broken.toml", "circuit.toml", "commands.toml", "fifo", "folder", "garbage"];
+    let more = ["large.toml", "links.toml", "other.json", "s.toml", "service.toml", "tmp"];
+    assert_eq!(place.list(""), [&files[..], &more].concat());
     assert_eq!(place.list("folder"), [""; 0]);
     assert_eq!(place.leftovers(), [""; 0]);
 }
@@ -147,4 +164,46 @@ fn expect_refusal(place: &Place, arguments: &[&str], parts: &[&str]) {
     let ours = message.starts_with("bentpipe: ");
     assert!(message.lines().count() == 1 || (!ours && message.starts_with("error: ")), "{arguments:?}: {message}");
     assert!(!message.contains("panicked"), "{message}");
+}
+
+/// A terminal obeys what it is sent; nothing of a file is sent to it as it stands there.
+#[test]
+fn no_text_from_a_file_moves_the_terminal() {
+    const ESCAPES: &str = r"\u001b[2J\u001b]0;title\u0007\u009b1m\r\u202e";
+    let place = Place::new(users()[0]);
+    let link = "title = 'T@'\nsummary = 'S@'\nrate = '1 Mbit/s'\none_way_delay = '1 ms'\n\
+        [sources]\nrate = 'R@'\n[assumptions]\none_way_delay = 'D@'\n";
+    let scenario = "title = 'T@'\n[links.sat]\nkind = './link.toml'\nbetween = ['a', 'b']\n\
+        [[workloads]]\nname = 'W@'\napp = 'bulk'\nclient = 'a'\nserver = 'b'\nbytes = '1 kB'\n";
+    let escaped = |text: &str| text.replace('\'', "\"").replace('@', ESCAPES);
+    place.write("link.toml", escaped(link));
+    place.write("good.toml", escaped(scenario));
+    place.write("key.toml", escaped("'k@' = 1\n"));
+    place.write("app.toml", escaped(&scenario.replace("'bulk'", "'@'")));
+    place.write("kind.toml", escaped(&scenario.replace("./link.toml", "@")));
+    place.write("between.toml", escaped(&scenario.replace("['a', 'b']", "['@', 'b']")));
+    place.write("named \u{1b}[2J.toml", escaped(scenario));
+    place.write("record.json", "{\"format\": \"bentpipe \u{9b}1m\"}");
+    for (arguments, code) in [
+        (&["links", "show", "./link.toml"][..], 0),
+        (&["predict", "./link.toml"], 0),
+        (&["predict", "./link.toml", "--json"], 0),
+        (&["run", "good.toml", "--check"], 0),
+        (&["run", "good.toml", "--virtual", "--out", "out\u{1b}[2J"], 0),
+        (&["run", "good.toml", "--virtual", "--json", "--out", "out"], 0),
+        (&["report", "out"], 0),
+        (&["run", "named \u{1b}[2J.toml", "--check"], 0),
+        (&["run", "key.toml"], 2),
+        (&["run", "app.toml"], 2),
+        (&["run", "kind.toml"], 2),
+        (&["run", "between.toml"], 2),
+        (&["run", "none\u{1b}[2J.toml"], 2),
+        (&["report", "record.json"], 2),
+    ] {
+        let ended = place.bentpipe(arguments).ends();
+        let text = format!("{}{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.code(), code, "{arguments:?}: {text}");
+        let moves = |c: char| c.is_control() && !"\n\t".contains(c) || c == '\u{202e}';
+        assert!(!text.contains(moves), "{arguments:?}: {text:?}");
+    }
 }

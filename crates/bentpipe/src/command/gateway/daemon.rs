@@ -4,6 +4,7 @@ use super::super::BadInput;
 use super::log::Log;
 use super::{keys, metrics, notify};
 use crate::cli::GatewayArguments;
+use crate::terminal;
 use anyhow::Context;
 use bentpipe_gateway::file::Role;
 use bentpipe_gateway::satellite::Loss;
@@ -14,9 +15,9 @@ use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::{self, Rights};
 use bentpipe_host::gateway::{GatewayDriver, SiteOptions};
 use bentpipe_host::namespace::raise_descriptor_limit;
+use bentpipe_lab::files::{TEXT_BYTES_MAX, read_text};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,7 +38,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     let own = keys::read(&file.key)?;
     let peer = file.peer_key.parse().map_err(|error| BadInput(format!("{}: peer_key: {error}", path.display())))?;
     if arguments.check {
-        writeln!(std::io::stdout(), "{}: fine; {}", path.display(), summary(&file))?;
+        terminal::print(&format!("{}: fine; {}\n", path.display(), summary(&file)))?;
         return Ok(ExitCode::SUCCESS);
     }
     raise_descriptor_limit();
@@ -148,7 +149,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
 /// Reads a gateway's file. The key is looked for from its folder.
 fn read(path: &Path, role: Role) -> Result<GatewayFile, BadInput> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
+    let text = read_text(path, TEXT_BYTES_MAX).map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
     let mut file = GatewayFile::parse(role, &name, &text)?;
     file.key = path.parent().unwrap_or(Path::new("")).join(&file.key);
     Ok(file)
