@@ -3,6 +3,7 @@
 mod cli;
 mod command;
 mod files;
+mod results;
 mod stop;
 mod terminal;
 

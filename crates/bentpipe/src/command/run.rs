@@ -2,15 +2,17 @@
 
 use super::BadInput;
 use crate::cli::{Compare, RunArguments};
-use crate::files::write_whole;
+use crate::results::{RECORD, REPORT, ResultsFolder, Saved};
 use crate::{stop, terminal};
 use anyhow::Context;
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_lab::events::{CaseStarted, Event, Sink, Snapshot, WorkloadSnapshot};
+use bentpipe_lab::files::{TEXT_BYTES_MAX, read_text};
 use bentpipe_lab::live::{self, LiveError, LiveOptions};
 use bentpipe_lab::report;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedError, SimulatedOptions};
+use bentpipe_net::text::printable;
 use bentpipe_net::time;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
@@ -24,7 +26,7 @@ const EXIT_INVALID: u8 = 3;
 /// Runs the scenario and leaves record.json and report.html.
 pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let name = arguments.scenario.display().to_string();
-    let text = std::fs::read_to_string(&arguments.scenario)
+    let text = read_text(&arguments.scenario, TEXT_BYTES_MAX)
         .map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
     let mut scenario = Scenario::parse(&name, &text, &arguments.set).map_err(BadInput::from)?;
     if arguments.compare == Some(Compare::Gateway) {
@@ -35,7 +37,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         let workloads: usize = scenario.cases.iter().map(|case| case.workloads.len()).sum();
         let left_out = if left_out.is_empty() { String::new() } else { format!("; left out: {}", left_out.join(", ")) };
         let cases = scenario.cases.len();
-        writeln!(std::io::stdout(), "{name}: fine; {cases} case(s), {workloads} workload(s){left_out}")?;
+        terminal::print(&format!("{name}: fine; {cases} case(s), {workloads} workload(s){left_out}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     // Before anything is started: the rights (one thread only), and a folder that takes the results.
@@ -43,11 +45,13 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         true => None,
         false => Some(acquire_privilege().map_err(|error| BadInput(error.to_string()))?),
     };
-    let out = arguments.out.unwrap_or_else(|| default_folder(&arguments.scenario));
-    std::fs::create_dir_all(&out).map_err(|error| BadInput(format!("cannot make {}: {error}", out.display())))?;
+    let out = match arguments.out {
+        Some(out) => ResultsFolder::open(out)?,
+        None => ResultsFolder::open_new(&default_folder(&arguments.scenario))?,
+    };
     let stop = stop::flag_on_signals()?;
     let mut display = ProgressDisplay::new(privilege.is_some());
-    let capture_directory = arguments.pcap.then(|| out.clone());
+    let capture_directory = arguments.pcap.then(|| out.path().to_owned());
     let record = match privilege {
         Some(privilege) => {
             let options = LiveOptions { privilege, capture_directory };
@@ -61,9 +65,10 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     display.clear();
     let record = record?;
     let json = record.to_json().context("cannot write the record as JSON")?;
-    write_whole(&out.join("record.json"), json.as_bytes())?;
-    write_whole(&out.join("report.html"), report::html(&record).as_bytes())?;
-    let code = if record.interrupted {
+    let Saved { folder, earlier, problem } = out.save(json.as_bytes(), report::html(&record).as_bytes());
+    let code = if problem.is_some() {
+        ExitCode::FAILURE
+    } else if record.interrupted {
         ExitCode::from(stop::EXIT_INTERRUPTED)
     } else if record.cases.iter().any(|case| !case.validity.valid) {
         ExitCode::from(EXIT_INVALID)
@@ -72,13 +77,27 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     };
-    let text = if arguments.json {
-        json
+    let printed = if arguments.json {
+        terminal::print_json(&json)
     } else {
         let table = report::text(&record, terminal::width(), terminal::colour());
-        format!("{table}record: {0}/record.json\nreport: {0}/report.html\n", out.display())
+        let mut places = String::new();
+        if let Some(earlier) = earlier {
+            places.push_str(&format!("earlier record: {}\n", earlier.display()));
+        }
+        if let Some(folder) = &folder {
+            places.push_str(&format!("record: {0}/{RECORD}\nreport: {0}/{REPORT}\n", folder.display()));
+        }
+        std::io::stdout().write_all((table + &printable(&places)).as_bytes())
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
+    if let Some(problem) = problem {
+        let kept = folder.map_or_else(
+            || "the record is lost; this is all that is left of the run".to_owned(),
+            |folder| format!("the results are in {}", folder.display()),
+        );
+        terminal::print_line(format_args!("bentpipe: {problem:#}; {kept}"));
+    }
+    match printed {
         // Nobody reads the table any more; the status still tells.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
         other => other.context("cannot write to standard output")?,
@@ -158,7 +177,7 @@ impl ProgressDisplay {
             if snapshot.waiting > 0 { format!("; {} still to start", snapshot.waiting) } else { String::new() };
         let text = format!("case {number} of {cases} ({name}), {:.0} s: {running}{waiting}", snapshot.at);
         match &self.bar {
-            Some(bar) => bar.set_message(text),
+            Some(bar) => bar.set_message(printable(&text)),
             None => terminal::print_line(text),
         }
         (self.last_shown, self.last_case) = (Instant::now(), Some(*number));

@@ -20,6 +20,7 @@ mod place;
 mod processes;
 mod put;
 mod recorded;
+mod results;
 mod runs;
 mod shell;
 mod sweep;
