@@ -33,6 +33,9 @@ pub struct CommandSpec {
 pub enum Output {
     /// The terminal's, as ours.
     Inherit,
+    /// The same, in a process group of its own in the terminal's foreground: a shell with job control returns to the group
+    /// that it was started in, and cannot if that group is ours, outside its process namespace.
+    Foreground,
     /// Pipes to us; no input.
     Capture,
     /// To our standard error; no input. For helpers whose output must not mix with data.
@@ -244,7 +247,7 @@ fn start_program(privilege: Privilege, place: &Place, spec: &CommandSpec, overla
     let mut command = Command::new(program);
     command.args(arguments).envs(spec.environment.iter().map(|(key, value)| (key, value)));
     match spec.output {
-        Output::Inherit => {}
+        Output::Inherit | Output::Foreground => {}
         Output::Capture => {
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         }
@@ -263,9 +266,14 @@ fn start_program(privilege: Privilege, place: &Place, spec: &CommandSpec, overla
         }
     };
     let overlay = Arc::clone(overlay);
+    let in_foreground = spec.output == Output::Foreground;
     // SAFETY: between fork and exec only system calls on values made before the fork.
     unsafe {
         command.pre_exec(move || {
+            if in_foreground {
+                check(libc::setpgid(0, 0))?;
+                check(set_foreground(libc::getpid()))?;
+            }
             if let Some(site) = site {
                 check(libc::setns(site, libc::CLONE_NEWNET))?;
                 private_mounts(&overlay)?;
@@ -277,6 +285,47 @@ fn start_program(privilege: Privilege, place: &Place, spec: &CommandSpec, overla
         });
     }
     command.spawn()
+}
+
+/// Terminal access of this process while a program started with [`Output::Foreground`] runs.
+#[derive(Debug)]
+pub struct Foreground(());
+
+impl Foreground {
+    /// Some if standard input is a terminal and this process is in its foreground.
+    #[must_use]
+    pub fn of_stdin() -> Option<Foreground> {
+        let group = rustix::termios::tcgetpgrp(io::stdin()).ok()?;
+        (group == rustix::process::getpgrp()).then_some(Foreground(()))
+    }
+}
+
+impl Drop for Foreground {
+    /// This process is in the foreground again.
+    fn drop(&mut self) {
+        // SAFETY: a system call on plain numbers. It fails if the terminal is gone.
+        unsafe { set_foreground(libc::getpgrp()) };
+    }
+}
+
+/// Makes `group` the foreground group of the terminal at standard input.
+///
+/// # Safety
+/// None but that of system calls; may stand between fork and exec.
+unsafe fn set_foreground(group: libc::pid_t) -> libc::c_int {
+    // SAFETY: system calls on values of this stack.
+    unsafe {
+        // A caller in the background would be stopped (tcsetpgrp(3)).
+        let (mut blocked, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&raw mut blocked);
+        libc::sigaddset(&raw mut blocked, libc::SIGTTOU);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut before);
+        let result = libc::tcsetpgrp(0, group);
+        let error = *libc::__errno_location();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        *libc::__errno_location() = error;
+        result
+    }
 }
 
 /// A mount namespace of its own, with our hosts file over the machine's.

@@ -9,7 +9,7 @@ use bentpipe_host::emulation::{Emulation, EmulationOutcome, Setup};
 use bentpipe_host::internet::{self, InternetError, InternetOptions};
 use bentpipe_host::namespace::acquire_privilege;
 use bentpipe_host::program::Program;
-use bentpipe_host::spawn::{CommandSpec, Output};
+use bentpipe_host::spawn::{CommandSpec, Foreground, Output};
 use bentpipe_host::tcp_stack;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_net::stack::TcpConfig;
@@ -93,10 +93,14 @@ pub fn run(arguments: ShellArguments) -> anyhow::Result<ExitCode> {
         arguments.command.clone()
     };
     let shown = argv[0].to_string_lossy().into_owned();
-    let spec = CommandSpec { argv, environment, output: Output::Inherit, own_group: false };
+    // Ctrl-C during one command is also for us; a shell decides itself whom it is for.
+    let foreground = if arguments.command.is_empty() { Foreground::of_stdin() } else { None };
+    let output = if foreground.is_some() { Output::Foreground } else { Output::Inherit };
+    let spec = CommandSpec { argv, environment, output, own_group: false };
     let child =
         emulation.spawn(TERMINAL, spec).map_err(|error| BadInput(format!("cannot start {shown:?}: {error}")))?;
     let status = wait(child, &signals.end)?;
+    drop(foreground);
     if let Some(mut hub) = hub {
         if let Ok(Some(early)) = hub.try_wait() {
             print_line(format_args!(
