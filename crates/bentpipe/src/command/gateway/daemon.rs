@@ -198,8 +198,8 @@ fn summary(file: &GatewayFile) -> String {
     let rate = satellite.rate.map_or("measured".to_owned(), |rate| rate.to_string());
     let mut parts = vec![format!("UDP {}", file.listen), format!("link rate {rate}")];
     match &file.intercept {
-        Some(intercept) => parts.push(format!("captures on {}", intercept.interfaces.join(", "))),
-        None => parts.push("captures nothing".into()),
+        Some(intercept) => parts.push(format!("intercepts on {}", intercept.interfaces.join(", "))),
+        None => parts.push("intercepts nothing".into()),
     }
     let metrics = file.metrics.map(|address| ("metrics", address));
     parts.extend(listening(file).chain(metrics).map(|(what, address)| format!("{what} at {address}")));
