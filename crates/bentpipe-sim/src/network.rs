@@ -1,5 +1,6 @@
 //! The virtual clock: sites and links, and a time that jumps from one event to the next.
 
+use crate::agenda::Agenda;
 use crate::host::ip::Ip;
 use crate::host::{GatewayPlace, Host};
 use crate::tcp::settings::Settings;
@@ -120,7 +121,7 @@ pub struct Network<P, G = Infallible> {
     /// (link, port) of each interface of each site.
     attached: Vec<Vec<(usize, Port)>>,
     /// When each node is due: links first, then hosts.
-    due: Vec<Instant>,
+    due: Agenda,
     now: Instant,
     /// A program has become done since this was last asked.
     done: bool,
@@ -164,7 +165,7 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             let ip = Ip::new(site, &kinds, settings.mtu);
             hosts.push(Host::new(ip, settings, seed.child(&format!("sites/{}", site.name))));
         }
-        let due = vec![Instant::FAR; links.len() + hosts.len()];
+        let due = Agenda::new(links.len() + hosts.len());
         Ok(Network {
             plan,
             links,
@@ -234,7 +235,7 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             return Stop::ProgramDone;
         }
         loop {
-            let (node, at) = self.first();
+            let (node, at) = self.due.first();
             if at > until {
                 self.now = self.now.max(until);
                 self.wake_links();
@@ -257,21 +258,10 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
 
     /// Brings the counters of all links up to now.
     fn wake_links(&mut self) {
-        for (link, due) in self.links.iter_mut().zip(&mut self.due) {
+        for (number, link) in self.links.iter_mut().enumerate() {
             link.wake(self.now);
-            *due = link.next_wake();
+            self.due.set(number, link.next_wake());
         }
-    }
-
-    /// The node that is due first; of several, the one with the lowest number.
-    fn first(&self) -> (usize, Instant) {
-        let (mut first, mut at) = (0, Instant::FAR);
-        for (node, due) in self.due.iter().enumerate() {
-            if *due < at {
-                (first, at) = (node, *due);
-            }
-        }
-        (first, at)
     }
 
     fn take_done(&mut self) -> bool {
@@ -288,7 +278,7 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             self.hosts[site].receive(now, Port(interface), packet);
             self.hand_over(site, number);
         }
-        self.due[number] = self.links[number].next_wake();
+        self.due.set(number, self.links[number].next_wake());
     }
 
     /// Hands what a site sends to its links.
@@ -307,16 +297,16 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             let (link, port) = self.attached[site][interface.0];
             self.links[link].receive(now, port, packet);
             if last != link && last != usize::MAX && last != running {
-                self.due[last] = self.links[last].next_wake();
+                self.due.set(last, self.links[last].next_wake());
             }
             last = link;
         }
         if last != usize::MAX && last != running {
-            self.due[last] = self.links[last].next_wake();
+            self.due.set(last, self.links[last].next_wake());
         }
         self.hosts[site].share_free_lists(&mut self.free_list);
         self.done |= self.hosts[site].take_done();
-        self.due[self.links.len() + site] = self.hosts[site].next_wake();
+        self.due.set(self.links.len() + site, self.hosts[site].next_wake());
     }
 
     /// The links, in the order they were given; their counters are as of [`Network::now`] after [`Network::run_until`].
