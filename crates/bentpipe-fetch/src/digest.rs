@@ -20,6 +20,7 @@ pub struct Digest {
 
 /// The algorithms that RFC 9530 §5 registers as active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Algorithm {
     /// SHA-256.
     Sha256,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 /// One attempt, or a whole transfer, failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Failure {
     /// Nothing listens there.
     #[error("{0}: connection refused")]

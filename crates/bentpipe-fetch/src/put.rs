@@ -41,6 +41,7 @@ pub struct PutProgress {
 
 /// The outcome of one file.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PutOutcome {
     /// The local file.
     pub file: PathBuf,

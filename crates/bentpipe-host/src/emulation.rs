@@ -55,6 +55,7 @@ pub struct Emulation {
 }
 
 /// The results of an emulation.
+#[non_exhaustive]
 pub struct EmulationOutcome {
     /// The pump's results.
     pub pump: PumpOutcome,
@@ -64,6 +65,7 @@ pub struct EmulationOutcome {
 
 /// Why an emulation could not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EmulationError {
     /// The links make no network.
     #[error(transparent)]

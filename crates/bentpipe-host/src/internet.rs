@@ -48,6 +48,7 @@ pub struct Internet {
 
 /// Why there is no way out.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum InternetError {
     /// No `pasta`, or no `nft`.
     #[error("the program {program} is missing: install Debian's package {package} (apt-get install {package})")]

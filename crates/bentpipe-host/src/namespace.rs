@@ -20,6 +20,7 @@ pub enum Privilege {
 
 /// Why no namespace could be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum NamespaceError {
     /// User namespaces are closed to this user.
     #[error(

@@ -140,6 +140,7 @@ impl PumpControl {
 const SAMPLE_MARGIN: Duration = Duration::from_millis(1);
 
 /// The results of a run.
+#[non_exhaustive]
 pub struct PumpOutcome {
     /// The links, with their counters.
     pub links: Vec<LinkOutcome>,
@@ -156,6 +157,7 @@ pub struct PumpOutcome {
 }
 
 /// The results of one link.
+#[non_exhaustive]
 pub struct LinkOutcome {
     /// The model.
     pub link: Link<Buffer>,

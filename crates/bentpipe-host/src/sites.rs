@@ -22,6 +22,7 @@ pub struct Sites {
 
 /// Why the sites could not be built.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SiteError {
     /// No namespace.
     #[error(transparent)]

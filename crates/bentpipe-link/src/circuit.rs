@@ -85,6 +85,7 @@ pub enum CircuitChange {
 
 /// Totals of a circuit.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[non_exhaustive]
 pub struct CircuitCounters {
     /// Calls that came up.
     pub calls: u64,

@@ -106,6 +106,7 @@ const HOSTS_MAX: u32 = 254;
 
 /// Why a list of links makes no network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PlanError {
     /// A link with fewer than two ends, or the same site twice.
     #[error("link {0}: needs a hub and at least one terminal, all different sites")]

@@ -37,6 +37,7 @@ pub struct Setup {
 
 /// Why a network cannot be simulated.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum NetworkError {
     /// The links make no network.
     #[error(transparent)]
@@ -69,6 +70,7 @@ pub struct ProgramId {
 
 /// Why [`Network::run_until`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Stop {
     /// The time has come.
     Reached,

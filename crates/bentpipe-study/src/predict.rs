@@ -35,6 +35,7 @@ pub struct Question<'a> {
 
 /// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PredictError {
     /// No bytes to send.
     #[error("nothing to send; allowed: 1 B or more")]

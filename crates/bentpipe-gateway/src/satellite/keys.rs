@@ -44,6 +44,7 @@ pub struct PairKeys {
 
 /// Why a text is not a key. Never shows the text: it may be a private key in the wrong place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyError {
     /// Neither kind of key.
     #[error("this is not a key; a {0} key starts with \"{1}\"")]

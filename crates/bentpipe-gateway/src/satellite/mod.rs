@@ -133,6 +133,7 @@ pub enum Loss {
 
 /// Why a stream took no bytes or gave none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StreamError {
     /// The other side reset it or no longer reads it.
     #[error("the other gateway ended the stream with code {0}")]

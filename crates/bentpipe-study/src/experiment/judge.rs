@@ -99,6 +99,7 @@ const PUBLISHED_DIVISOR: &str = " (÷ published)";
 
 /// Why a figure of ours does not exist.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Missing {
     /// Every run of the workload failed.
     Failed(String),

@@ -33,6 +33,7 @@ pub struct Experiment {
 
 /// Why an experiment could not be read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LoadError {
     /// A file is wrong.
     #[error(transparent)]

@@ -6,6 +6,7 @@ use toml::{Table, Value};
 
 /// Why a scenario cannot be laid side by side.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReplicateError {
     /// The scenario itself is wrong.
     #[error(transparent)]

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 
 /// Why a sweep could not be done. What was measured before is in the folder.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SweepError {
     /// The scenario is wrong.
     #[error(transparent)]

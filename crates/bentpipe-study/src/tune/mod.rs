@@ -49,6 +49,7 @@ pub struct Question<'a> {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TuneError {
     /// The models refuse the question.
     #[error(transparent)]

@@ -49,6 +49,7 @@ pub struct Measured {
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum VerifyError {
     /// The hosts ask for what a live run cannot do.
     #[error(transparent)]

@@ -59,6 +59,7 @@ const LOSS_MIN: f64 = 1e-4;
 
 /// Why no satellite side can be made.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SetupError {
     /// The TLS library refused.
     #[error("TLS could not be set up: {0}")]

@@ -21,6 +21,7 @@ use bentpipe_net::units::BitRate;
 
 /// The algorithms there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Algorithm {
     /// RFC 5681.
     Reno,
