@@ -8,6 +8,22 @@ use bentpipe_net::time::{Duration, Instant};
 /// Linux: least and most delay of an acknowledgement (TCP_DELACK_MIN, TCP_DELACK_MAX), and the start of its estimate.
 const DELAY_MIN: Duration = Duration::from_millis(40);
 const DELAY_MAX: Duration = Duration::from_millis(200);
+/// The estimate of the peer's full segments begins with no more (TCP_MSS_DEFAULT) and no less (TCP_MIN_MSS, net/tcp.h).
+const SEGMENT_FIRST: u64 = 536;
+const SEGMENT_LEAST: u64 = 88;
+/// Length of a TCP header without options.
+const HEADER: u64 = 20;
+
+/// A data segment as the policy sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived {
+    /// Bytes of data.
+    pub length: u64,
+    /// Bytes of the TCP header with its options.
+    pub header: u64,
+    /// The peer had no more to send (PSH or FIN): it may be short for that reason.
+    pub last: bool,
+}
 
 /// The policy of acknowledging: pending acknowledgements and their timer.
 #[derive(Debug)]
@@ -20,8 +36,13 @@ pub struct AckPolicy {
     pace: Duration,
     /// Data goes both ways: wait for data of our own to carry the acknowledgement.
     interactive: bool,
-    /// Size of the peer's full segments.
+    /// Data of the peer's full segments as estimated (Linux's rcv_mss), and what it cannot exceed (advmss).
     segment: u64,
+    segment_max: u64,
+    /// The header of a segment with no options but those that each has (tcp_header_len).
+    header: u64,
+    /// The size of the last segment, if that was below the estimate and yet may have been a full one (last_seg_size).
+    suspected: Option<u64>,
     /// The acknowledgement field that the peer has last been sent.
     acknowledged: u64,
     last_data: Option<Instant>,
@@ -45,7 +66,10 @@ impl AckPolicy {
             quick: 0,
             pace: Duration::ZERO,
             interactive: false,
-            segment: 536,
+            segment: SEGMENT_FIRST,
+            segment_max: u64::MAX,
+            header: HEADER,
+            suspected: None,
             acknowledged: 0,
             last_data: None,
             small_segment: false,
@@ -56,14 +80,46 @@ impl AckPolicy {
         }
     }
 
-    /// Data of `length` bytes came.
-    pub fn data(&mut self, now: Instant, length: u64, rto: Duration) {
-        if length >= self.segment {
-            self.segment = length;
-        } else {
-            self.small_segment = true;
-        }
+    /// The handshake has settled the options that each segment has, in bytes, and the data of full segments: `receive` of
+    /// the peer's at most, `send` of our own. The peer's are taken to be no larger than either (tcp_initialize_rcv_mss; its
+    /// third limit, half of the window, is below 536 B only for windows of less than 1072 B).
+    pub fn agreed(&mut self, options: u64, receive: u64, send: u64) {
+        self.header = HEADER + options;
+        self.segment = receive.min(send).clamp(SEGMENT_LEAST, SEGMENT_FIRST);
+        self.segment_max = receive;
+    }
 
+    /// Learns the size of the peer's full segments, and whether this is a small one, as far as can be told; `true`: this is
+    /// larger than any (tcp_measure_rcv_mss).
+    #[inline(always)]
+    fn measure(&mut self, arrived: Arrived) -> bool {
+        let suspected = self.suspected.take();
+        if arrived.length >= self.segment {
+            let larger = arrived.length > self.segment;
+            self.segment = arrived.length.min(self.segment_max);
+            return larger;
+        }
+        // Smaller than assumed. Large enough for a path's usual packets, or not the end of what the peer had to send: it may
+        // be full. Two alike are.
+        let whole = arrived.header + arrived.length;
+        if whole >= HEADER + SEGMENT_FIRST || (whole >= HEADER + SEGMENT_LEAST && !arrived.last) {
+            // SACK blocks take room that data would have.
+            let length = whole.saturating_sub(self.header);
+            if suspected == Some(length) {
+                self.segment = length;
+                self.suspected = suspected;
+                return false;
+            }
+            self.suspected = Some(length);
+        }
+        self.small_segment = true;
+        false
+    }
+
+    /// The next data came; whether the segment is larger than those before seemed to be.
+    #[inline(always)]
+    pub fn data(&mut self, now: Instant, arrived: Arrived, rto: Duration) -> bool {
+        let larger = self.measure(arrived);
         self.owed = true;
         if self.pace == Duration::ZERO {
             self.quick = self.quick_total;
@@ -80,6 +136,7 @@ impl AckPolicy {
             }
         }
         self.last_data = Some(now);
+        larger
     }
 
     /// The window on offer grew with the last segment: Linux acknowledges it at once (tcp_grow_window).
@@ -189,5 +246,72 @@ impl AckPolicy {
             self.pace = Duration { ns: self.pace.ns * 2 }.min(rto);
         }
         self.at_once = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_net::stack::TcpConfig;
+
+    const RTO: Duration = Duration::from_secs(1);
+    /// A header with timestamps.
+    const WITH_TIMESTAMPS: u64 = 32;
+
+    /// Segments of (data, header, true if the last one of what the peer had) come a millisecond apart to a host that may
+    /// get full ones of `receive` bytes and sends such of `send`; how many it acknowledges at once after Linux's quick
+    /// acknowledgements at the start.
+    fn acknowledged(receive: u64, send: u64, segments: impl Iterator<Item = (u64, u64, bool)>) -> usize {
+        let settings = Settings::new(&TcpConfig { quick_acks: Some(0), ..TcpConfig::default() }).unwrap();
+        let mut acks = AckPolicy::new(&settings);
+        acks.agreed(12, receive, send);
+        let (mut now, mut next, mut count) = (Instant::ZERO, 1, 0);
+        acks.sent(next);
+        for (length, header, last) in segments {
+            now += Duration::from_millis(1);
+            next += length;
+            acks.data(now, Arrived { length, header, last }, RTO);
+            // The program reads at once.
+            if acks.decide(now, next, RTO, TimerClock::Exact) || acks.drained() {
+                acks.sent(next);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn alike(length: u64, last: bool) -> impl Iterator<Item = (u64, u64, bool)> {
+        std::iter::repeat_n((length, WITH_TIMESTAMPS, last), 100)
+    }
+
+    #[test]
+    fn every_second_full_segment_is_acknowledged_whatever_their_size() {
+        for length in [60, 88, 100, 524, 536, 954, 1448] {
+            // Both ends know the link's MTU: nothing to learn, even if each segment is the last for now. Linux takes none
+            // below 88 B for full.
+            let count = acknowledged(length, length, alike(length, true));
+            assert_eq!(count, if length < 88 { 100 } else { 50 }, "{length}");
+        }
+        // The peer's own limit, which the SYN does not tell: two alike show it. The first segment is acknowledged as small.
+        for (length, last, expected) in [
+            (524, false, 50),
+            // As long as a full packet of the least MTU that paths have, timestamps included.
+            (524, true, 50),
+            // Shorter ones only while more follows.
+            (448, false, 50),
+            (448, true, 100),
+            (60, false, 100),
+        ] {
+            assert_eq!(acknowledged(1448, 1448, alike(length, last)), expected, "{length} {last}");
+        }
+    }
+
+    #[test]
+    fn sack_blocks_and_short_ends_do_not_make_segments_small() {
+        // From the second on, SACK blocks take 12 B of each segment.
+        let with_blocks = (0..100).map(|n| if n == 0 { (524, 32, false) } else { (512, 44, false) });
+        assert_eq!(acknowledged(1448, 1448, with_blocks), 50);
+        let short_end = alike(524, false).chain([(100, WITH_TIMESTAMPS, true)]).chain(alike(524, false));
+        assert_eq!(acknowledged(524, 524, short_end), 101);
     }
 }

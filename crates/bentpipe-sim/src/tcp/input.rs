@@ -1,5 +1,6 @@
 //! Segments from the peer (RFC 9293 §3.10.7).
 
+use super::acks::Arrived;
 use super::recovery::AckFacts;
 use super::settings::Settings;
 use super::{Connection, LINGER, MSS_DEFAULT, Output, Parameters, Repair, State, unwrap};
@@ -52,7 +53,9 @@ impl Connection {
         self.sack &= options.sack_permitted;
         self.timestamps &= timestamps;
         let options = if self.timestamps { 12 } else { 0 };
-        self.set_mss(peer_mss.min(u64::from(self.mss_offered)).saturating_sub(options).max(1));
+        let offered = u64::from(self.mss_offered);
+        self.set_mss(peer_mss.min(offered).saturating_sub(options).max(1));
+        self.acks.agreed(options, offered.saturating_sub(options).max(1), self.mss);
     }
 
     fn set_mss(&mut self, mss: u64) {
@@ -104,7 +107,8 @@ impl Connection {
         self.probes_unanswered = 0;
         self.learn_window(segment, first, self.una);
         self.learn_timestamp(segment, first, now);
-        self.count_data(now, length);
+        self.facts.segments_received += 1;
+        self.next_data_came(segment, length, now);
         self.buffer.insert(first, std::mem::take(&mut segment.payload), false);
         self.changed = true;
         self.notify_room();
@@ -413,11 +417,14 @@ impl Connection {
         changed
     }
 
-    /// A segment with `length` bytes of data came.
+    /// A segment has `length` bytes of data (tcp_event_data_recv).
     #[inline(always)]
-    fn count_data(&mut self, now: Instant, length: u64) {
-        self.facts.segments_received += 1;
-        self.acks.data(now, length, self.rto.rto());
+    fn next_data_came(&mut self, segment: &Segment, length: u64, now: Instant) {
+        let header = segment.header_bytes();
+        let last = segment.has(flag::PSH) || segment.has(flag::FIN);
+        if self.acks.data(now, Arrived { length, header, last }, self.rto.rto()) {
+            self.receive_window.larger_segment(length, header);
+        }
         if self.receive_window.data(now, self.buffer.next(), length, self.buffer.unread()) {
             self.acks.window_grew();
         }
@@ -442,7 +449,8 @@ impl Connection {
             return;
         }
         if length > 0 {
-            self.count_data(now, length);
+            self.facts.segments_received += 1;
+            self.next_data_came(segment, length, now);
         }
         // What lies beyond the window is cut off, a FIN there with it.
         let room = edge.saturating_sub(first);
