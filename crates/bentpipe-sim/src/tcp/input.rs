@@ -417,7 +417,7 @@ impl Connection {
         changed
     }
 
-    /// A segment has `length` bytes of data (tcp_event_data_recv).
+    /// A segment has the next `length` bytes of data (tcp_event_data_recv).
     #[inline(always)]
     fn next_data_came(&mut self, segment: &Segment, length: u64, now: Instant) {
         let header = segment.header_bytes();
@@ -426,6 +426,14 @@ impl Connection {
             self.receive_window.larger_segment(length, header);
         }
         if self.receive_window.data(now, self.buffer.next(), length, self.buffer.unread()) {
+            self.acks.window_grew();
+        }
+    }
+
+    /// A segment has `length` bytes of data that wait out of order. Without SACK the window must not grow then: the
+    /// acknowledgement would be no duplicate (RFC 5681 §2), and the peer would not retransmit fast (tcp_data_queue_ofo).
+    fn later_data_came(&mut self, length: u64) {
+        if self.sack && self.receive_window.grow(length, self.buffer.unread()) {
             self.acks.window_grew();
         }
     }
@@ -450,7 +458,9 @@ impl Connection {
         }
         if length > 0 {
             self.facts.segments_received += 1;
-            self.next_data_came(segment, length, now);
+            if first <= self.buffer.next() && first + length > self.buffer.next() {
+                self.next_data_came(segment, length, now);
+            }
         }
         // What lies beyond the window is cut off, a FIN there with it.
         let room = edge.saturating_sub(first);
@@ -461,6 +471,9 @@ impl Connection {
         };
         let had_holes = self.buffer.has_holes();
         let arrival = self.buffer.insert(first, payload, fin);
+        if arrival.out_of_order {
+            self.later_data_came(length);
+        }
         if let Some(duplicate) = arrival.duplicate {
             self.duplicate = Some(duplicate);
             if !arrival.advanced && !arrival.out_of_order {

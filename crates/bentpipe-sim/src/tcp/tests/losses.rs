@@ -38,6 +38,22 @@ fn one_loss_costs_one_retransmission() {
     }
 }
 
+/// Duplicates need the window to stay as it is (RFC 5681 §2). Linux lets one that it tunes itself grow with data that waits out
+/// of order only where SACK tells of losses (tcp_data_queue_ofo).
+#[test]
+fn a_window_left_to_the_system_does_not_hide_duplicates() {
+    for sack in [true, false] {
+        let took = |window: &str| {
+            let (pipe, time) = lossy(&format!("sack = {sack}\n{window}"), 10, &[3]);
+            assert_eq!(repeats(&pipe), 1, "{sack} {window}");
+            time
+        };
+        let (tuned, fixed) = (took(""), took("receive_window = '64 KiB'"));
+        assert_eq!(tuned, fixed, "SACK {sack}");
+        assert!(tuned < Duration::from_millis(700), "SACK {sack}: {tuned}: a time-out");
+    }
+}
+
 /// What the client did about one lost segment of 400 while each acknowledgement came by itself.
 struct OneLoss {
     /// Window at the loss, threshold after it, in segments.
