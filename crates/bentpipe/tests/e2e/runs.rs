@@ -72,7 +72,9 @@ name = "slower"
 set = { "links.sat.one_way_delay" = "60 ms", "hosts.clinic.tcp.receive_window" = "8 KiB" }
 "#;
 
-const LINK: &str = "title = 'quick'\nrate = '10 Mbit/s'\none_way_delay = '20 ms'\nframing = 'ppp'\n";
+/// The queue has room for everything, however late a busy machine empties it.
+const LINK: &str =
+    "title = 'quick'\nrate = '10 Mbit/s'\none_way_delay = '20 ms'\nframing = 'ppp'\nqueue = { bytes = '2 MB' }\n";
 
 #[test]
 fn every_workload_is_recorded() {
