@@ -12,6 +12,7 @@
 //! - `pending`: requests at the end of an unfinished ping that may still be answered: younger than the time-out, with no
 //!   later one answered. They count neither as received nor as lost.
 //! - A request that the own host's stack had no room for counts as sent and lost.
+//! - A ping that ended without one undamaged reply has failed, as ping(8) has it.
 
 use crate::SpecError;
 use crate::kind::{Keys, Kind, PartyProgram, Setting, Shown, Workload};
@@ -296,6 +297,18 @@ impl PingClient {
 }
 
 impl PingClient {
+    /// Why a ping that ended without an undamaged reply failed.
+    fn no_replies(&self) -> String {
+        let requests = match self.probes.len() {
+            1 => "1 request".to_owned(),
+            several => format!("{several} requests"),
+        };
+        match self.damaged {
+            0 => format!("no replies to {requests}: 100 % lost"),
+            damaged => format!("no undamaged replies to {requests}: 100 % lost, {damaged} damaged"),
+        }
+    }
+
     /// Requests that may still be answered.
     fn pending(&self, now: Instant) -> usize {
         if self.ended.is_some() {
@@ -310,6 +323,7 @@ impl App for PingClient {
     fn report(&self, now: Instant) -> Report {
         let status = match (&self.failure, self.ended) {
             (Some(error), _) => Status::Failed(error.clone()),
+            (None, Some(_)) if self.received == 0 => Status::Failed(self.no_replies()),
             (None, Some(_)) => Status::Done,
             (None, None) => Status::Running,
         };

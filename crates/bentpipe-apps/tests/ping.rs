@@ -68,10 +68,11 @@ fn lost_late_doubled_damaged_and_unknown_replies() {
 }
 
 #[test]
-fn silence_is_a_result() {
+fn silence_is_a_failure_with_its_loss() {
     let spec = PingSpec { count: 3, interval: ms(100), timeout: ms(500), ..PingSpec::default() };
     let report = run(&spec, Some(Box::new(|_, _, _| vec![])));
-    assert_eq!((report.status.clone(), report.ended), (Status::Done, Some(at_ms(700))));
+    let failed = Status::Failed("no replies to 3 requests: 100 % lost".to_owned());
+    assert_eq!((report.status.clone(), report.ended), (failed, Some(at_ms(700))));
     assert_eq!(values(&report, COUNTS), [3.0, 0.0, 1.0, 0.0, 0.0, 0.0]);
     assert_eq!(report.value(quantity::RTT_MEAN), None);
 }

@@ -82,7 +82,9 @@ pub fn check(scenario: &Scenario) -> Result<(), Problem> {
     let place = |problem: KeyProblem| problem.within(&scenario.source_name, &scenario.text);
     for case in &scenario.cases {
         let links: Vec<_> = case.network_links().into_iter().map(|(link, _)| link).collect();
-        Plan::new(&links, &case.network_roles()).map_err(|error| place(KeyProblem::new("links", error.to_string())))?;
+        let plan = Plan::new(&links, &case.network_roles());
+        let plan = plan.map_err(|error| place(KeyProblem::new("links", error.to_string())))?;
+        scenario.check_routes(case, &plan)?;
         for (host, tcp) in &case.tcp {
             tcp_stack::check(tcp).map_err(|p| place(p.under(&format!("hosts.{host}.tcp"))))?;
         }

@@ -68,6 +68,9 @@ pub struct Record {
     /// Commands that a virtual run left out, because only a live run can run them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// Names of the workloads left out that have an objective: it is not judged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out_objectives: Vec<String>,
     /// One per case, in order; a scenario without cases has one.
     pub cases: Vec<CaseRecord>,
 }

@@ -176,6 +176,23 @@ impl Plan {
         self.sites[site].interfaces.iter().find_map(|interface| interface.address)
     }
 
+    /// True if packets of site number `from` find their route to the address of site number `to`. A site that bridges has
+    /// no address: it neither reaches another nor is reached.
+    #[must_use]
+    pub fn reaches(&self, from: usize, to: usize) -> bool {
+        let site = &self.sites[from];
+        let addressed = site.interfaces.iter().filter(|interface| interface.address.is_some());
+        let target = self.sites[to].interfaces.iter().find(|interface| interface.address.is_some());
+        let mut segments = addressed.map(|interface| interface.segment).peekable();
+        match (segments.peek().is_some(), target) {
+            (true, Some(target)) => {
+                segments.any(|segment| segment == target.segment)
+                    || site.routes.iter().any(|route| route.network == network(target.segment))
+            }
+            _ => false,
+        }
+    }
+
     /// Sites by name and address, as lines of a hosts file.
     #[must_use]
     pub fn hosts_file(&self) -> String {
@@ -348,6 +365,21 @@ mod tests {
         let ship = &plan.sites[plan.site("ship").unwrap()];
         assert_eq!(ship.role, Role::Router);
         assert_eq!(ship.routes, [RoutePlan { network: network(0), via: Ipv4Addr::new(198, 18, 1, 1), interface: 0 }]);
+    }
+
+    #[test]
+    fn sites_reach_each_other_over_sites_that_route() {
+        let links = [link("lan", &["server", "hub"], false), link("sat", &["hub", "ship"], false)];
+        let routed = Plan::new(&links, &BTreeMap::new()).unwrap();
+        let broken = Plan::new(&links, &BTreeMap::from([("hub".to_owned(), Role::Host)])).unwrap();
+        let apart = Plan::new(&[links[0].clone(), link("sat", &["gate", "ship"], false)], &BTreeMap::new()).unwrap();
+        let joined = |plan: &Plan| {
+            let (a, b) = (plan.site("server").unwrap(), plan.site("ship").unwrap());
+            (plan.reaches(a, b), plan.reaches(b, a))
+        };
+        assert_eq!([&routed, &broken, &apart].map(joined), [(true, true), (false, false), (false, false)]);
+        // The hub's address is that on the other link.
+        assert!(!broken.reaches(broken.site("ship").unwrap(), broken.site("hub").unwrap()));
     }
 
     #[test]

@@ -342,6 +342,7 @@ pub fn upgrade(old: Record) -> Result<super::Record, String> {
         complete: old.complete,
         interrupted: old.interrupted,
         left_out: old.left_out,
+        left_out_objectives: Vec::new(),
         cases: old.cases.into_iter().map(|case| upgrade_case(case, &names, &kinds)).collect::<Result<_, _>>()?,
     })
 }

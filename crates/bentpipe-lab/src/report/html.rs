@@ -162,16 +162,17 @@ fn summary_table(summary: &Summary) -> Option<Table> {
     if summary.several_cases {
         head.push(Cell::text("Case"));
     }
-    let rest = ["Who", "Objective", "Result", "Goodput", "Verdict"];
-    head.extend(
-        rest.map(|label| if ["Result", "Goodput"].contains(&label) { Cell::num(label) } else { Cell::text(label) }),
-    );
-    let rows: Vec<Vec<Cell>> = summary.rows.iter().map(|row| summary_row(row, summary.several_cases)).collect();
+    let loss = summary.rows.iter().any(|row| !row.loss.is_empty());
+    head.extend(["Who", "Objective"].map(Cell::text));
+    head.extend(["Result", "Goodput"].map(Cell::num));
+    head.extend(loss.then(|| Cell::num("Loss")));
+    head.push(Cell::text("Verdict"));
+    let rows: Vec<Vec<Cell>> = summary.rows.iter().map(|row| summary_row(row, summary.several_cases, loss)).collect();
     let caption = "Each workload, its objective and what it got".to_string();
     (!rows.is_empty()).then(|| Table { caption, head, rows, cards: true, ..Table::default() })
 }
 
-fn summary_row(row: &Row, several_cases: bool) -> Vec<Cell> {
+fn summary_row(row: &Row, several_cases: bool, loss: bool) -> Vec<Cell> {
     let or_dash = |text: &str| if text.is_empty() { "–".to_string() } else { text.to_string() };
     let (verdict, tone) = match row.case_valid {
         true => (row.verdict.clone(), row.tone),
@@ -186,8 +187,9 @@ fn summary_row(row: &Row, several_cases: bool) -> Vec<Cell> {
         Cell::text(or_dash(&row.objective)),
         Cell { sub: row.result_name.clone(), ..Cell::num(or_dash(&row.result)) },
         Cell::num(or_dash(&row.goodput)),
-        Cell::tone(verdict, tone),
     ]);
+    cells.extend(loss.then(|| Cell::num(or_dash(&row.loss))));
+    cells.push(Cell::tone(verdict, tone));
     cells
 }
 

@@ -27,6 +27,8 @@ pub enum Verdict {
     Invalid,
     /// Nothing was measured.
     Empty,
+    /// Every workload was left out.
+    LeftOut,
     /// Stopped by a signal.
     Interrupted,
     /// Not every case ran to its end.
@@ -41,6 +43,7 @@ impl Verdict {
         match self {
             Verdict::Invalid => "✗ INVALID",
             Verdict::Empty => "✗ No case ran",
+            Verdict::LeftOut => "! No workload ran",
             Verdict::Interrupted => "! Interrupted",
             Verdict::Incomplete => "! Incomplete",
             Verdict::Valid => "✓ Valid",
@@ -52,6 +55,7 @@ impl Verdict {
         match self {
             Verdict::Invalid => "A limit was broken: the figures of the cases named here must not be used.",
             Verdict::Empty => "The record holds no measurements.",
+            Verdict::LeftOut => "Every workload was left out: only a live run can run commands.",
             Verdict::Interrupted => "The run was stopped; what had been measured until then is shown.",
             Verdict::Incomplete => "Not every case ran to its end; what had been measured until then is shown.",
             Verdict::Valid => "Every case ran to its end and no limit was broken.",
@@ -62,7 +66,7 @@ impl Verdict {
     pub fn tone(self) -> Tone {
         match self {
             Verdict::Invalid | Verdict::Empty => Tone::Bad,
-            Verdict::Interrupted | Verdict::Incomplete => Tone::Warn,
+            Verdict::LeftOut | Verdict::Interrupted | Verdict::Incomplete => Tone::Warn,
             Verdict::Valid => Tone::Good,
         }
     }
@@ -104,6 +108,8 @@ pub struct Row {
     pub result: String,
     /// Goodput, where measured.
     pub goodput: String,
+    /// Share of requests without an answer, where measured.
+    pub loss: String,
     /// `✓ met`, `✗ missed`, …
     pub verdict: String,
     /// The verdict's tone.
@@ -148,7 +154,9 @@ pub fn main_measurement(workload: &WorkloadRecord) -> Option<(String, String)> {
     let wants_rate = workload.objective.as_ref().filter(|objective| objective.unit == Unit::BitsPerSecond);
     let rate = wants_rate.and_then(|objective| workload.measurement(&objective.quantity));
     let main = || workload.shown.main.iter().find_map(|quantity| workload.measurement(quantity));
-    if let Some(measurement) = rate.or_else(main).or_else(|| workload.measurements.first()) {
+    // Where the kind says what says most, another number in its place would mislead: a ping without replies has none.
+    let first = || workload.measurements.first().filter(|_| workload.shown.main.is_empty());
+    if let Some(measurement) = rate.or_else(main).or_else(first) {
         return Some((measurement.quantity.clone(), written(measurement)));
     }
     let end = workload.end.filter(|_| workload.status == Status::Done)?;
@@ -163,7 +171,7 @@ pub fn written(measurement: &Measurement) -> String {
 fn row(case: &CaseRecord, label: String, workload: &WorkloadRecord) -> Row {
     let (verdict, tone) = workload_verdict(workload);
     let (result_name, result) = main_measurement(workload).unwrap_or_default();
-    let goodput = workload.measurement("goodput");
+    let measured = |quantity| workload.measurement(quantity).map(written).unwrap_or_default();
     Row {
         case: case.name.clone(),
         case_valid: case.validity.valid,
@@ -174,7 +182,8 @@ fn row(case: &CaseRecord, label: String, workload: &WorkloadRecord) -> Row {
         objective: workload.objective.as_ref().map(ToString::to_string).unwrap_or_default(),
         result_name: quantity::name(&result_name),
         result,
-        goodput: goodput.map(written).unwrap_or_default(),
+        goodput: measured("goodput"),
+        loss: measured("loss"),
         verdict,
         tone,
     }
@@ -215,6 +224,8 @@ fn verdict(record: &Record) -> (Verdict, Vec<String>) {
         Verdict::Interrupted
     } else if !record.complete {
         Verdict::Incomplete
+    } else if !record.left_out.is_empty() && record.cases.iter().all(|case| case.workloads.is_empty()) {
+        Verdict::LeftOut
     } else {
         Verdict::Valid
     };
@@ -238,10 +249,19 @@ fn paragraph(record: &Record) -> String {
     }
     match (stated, workloads().count()) {
         (_, 0) => sentences.push("No workload ran.".to_string()),
+        (0, _) if !record.left_out_objectives.is_empty() => {}
         (0, _) => sentences.push("The scenario states no objectives.".to_string()),
         (1, _) if met == 1 => sentences.push("The one objective was met.".to_string()),
         (1, _) if undecided == 0 => sentences.push("The one objective was missed.".to_string()),
         _ => sentences.push(format!("{met} of {stated} objectives met.")),
+    }
+    match &record.left_out_objectives[..] {
+        [] => {}
+        [one] => sentences.push(format!("The objective of {one} was not judged, for it was left out.")),
+        several => {
+            let names = several.join(", ");
+            sentences.push(format!("The objectives of {names} were not judged, for these were left out."));
+        }
     }
     if undecided > 0 {
         sentences.push(format!("{undecided} could not be judged, because the run was cut off before."));

@@ -356,6 +356,7 @@ const COLUMNS: &[Column] = &[
     Column { head: "OBJECTIVE", right: false, least: 13, goes: 1, cell: |row| row.objective.clone() },
     Column { head: "RESULT", right: true, least: 10, goes: 0, cell: |row| row.result.clone() },
     Column { head: "GOODPUT", right: true, least: 11, goes: 2, cell: |row| row.goodput.clone() },
+    Column { head: "LOSS", right: true, least: 6, goes: 1, cell: |row| row.loss.clone() },
     Column {
         head: "VERDICT",
         right: false,

@@ -8,6 +8,7 @@ pub mod workload;
 
 use crate::files::{TEXT_BYTES_MAX, read_text};
 use crate::registry::Registry;
+use bentpipe_apps::kind::Part;
 use bentpipe_link::catalogue::{self, LinkFile};
 use bentpipe_link::config::{LinkConfig, merge};
 use bentpipe_link::registry::Registry as LinkKinds;
@@ -198,6 +199,35 @@ impl Scenario {
             seeds: whole.seeds,
             assumptions: whole.assumptions,
         })
+    }
+}
+
+impl Scenario {
+    /// Refuses a workload of `case` whose parties cannot reach each other in `plan`, the plan of its network.
+    pub fn check_routes(&self, case: &Case, plan: &topology::Plan) -> Result<(), Problem> {
+        for Workload { entry, placement, .. } in &case.workloads {
+            let of = |part| {
+                let parties = placement.parties.iter().enumerate();
+                parties
+                    .filter(move |(number, _)| placement.role(*number).part == part)
+                    .map(|(number, party)| (placement.role(number).key, &party.site, plan.site(&party.site)))
+            };
+            for (_, client, from) in of(Part::Leads) {
+                for (key, server, to) in of(Part::Serves) {
+                    let (Some(from), Some(to)) = (from, to) else { continue };
+                    if !plan.reaches(from, to) || !plan.reaches(to, from) {
+                        let lead = if self.cases.len() > 1 { format!("case {:?}: ", case.name) } else { String::new() };
+                        let what = format!(
+                            "{lead}there is no route between {client} and {server}; allowed: sites that links join, \
+                             over sites that route or bridge"
+                        );
+                        let problem = KeyProblem::new(format!("workloads.{entry}.{key}"), what);
+                        return Err(problem.within(&self.source_name, &self.text));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 

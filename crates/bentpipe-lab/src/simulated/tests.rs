@@ -1,5 +1,6 @@
 use super::*;
 use crate::events::{Event, Sink, Snapshot};
+use crate::record::Status;
 use bentpipe_net::time::Duration;
 
 const COMMANDS: &str = "title = 'x'\n[links.sat]\nkind = 'lan'\nbetween = ['hub', 'pc']\n\
@@ -53,6 +54,61 @@ fn a_network_that_cannot_be_is_refused_at_once() {
     let unknown = TRANSFERS.replace("preset = 'windows-95'", "congestion_control = 'vegas-9'");
     let reported = check(&scenario(&unknown), false).unwrap_err().to_string();
     assert!(reported.starts_with("s.toml:7: hosts.pc.tcp.congestion_control: case \"Clean!\": "), "{reported}");
+}
+
+#[test]
+fn a_workload_without_a_route_is_refused_in_either_world() {
+    let workload = "[[workloads]]\napp = 'ping'\nclient = 'pc'\nserver = 'far'\n";
+    let links = |second: &str| {
+        format!(
+            "title = 'x'\n[links.a]\nkind = 'lan'\nbetween = ['hub', 'pc']\n[links.b]\nkind = 'lan'\nbetween = ['{second}', 'far']\n"
+        )
+    };
+    let what = "there is no route between pc and far; allowed: sites that links join, over sites that route or bridge";
+    let refused = |text: &str, line: u32, lead: &str| {
+        let scenario = scenario(text);
+        let expected = format!("s.toml:{line}: workloads.0.server: {lead}{what}");
+        assert_eq!(check(&scenario, false).unwrap_err().to_string(), expected);
+        assert_eq!(crate::live::check(&scenario).unwrap_err().to_string(), expected);
+    };
+    refused(&format!("{}{workload}", links("gate")), 11, "");
+    let cases = format!(
+        "{}{workload}[[cases]]\nname = 'a'\n[[cases]]\nname = 'b'\nset = {{ 'hosts.hub.role' = 'host' }}\n",
+        links("hub")
+    );
+    refused(&cases, 11, "case \"b\": ");
+    let joined = scenario(&format!("{}{workload}", links("hub")));
+    assert!(check(&joined, false).is_ok() && crate::live::check(&joined).is_ok());
+}
+
+#[test]
+fn a_ping_over_a_link_that_loses_everything_has_failed() {
+    let text = "title = 'x'\n[links.sat]\nkind = 'lan'\nbetween = ['hub', 'pc']\nloss = '100 %'\n\
+        [[workloads]]\nname = 'echo'\napp = 'ping'\nclient = 'pc'\nserver = 'hub'\ncount = 5\n";
+    let record = run_now(text, &SimulatedOptions::default()).unwrap();
+    let echo = &record.cases[0].workloads[0];
+    assert_eq!((echo.status, echo.error.as_deref()), (Status::Failed, Some("no replies to 5 requests: 100 % lost")));
+    let table = crate::report::text(&record, 100, false);
+    let row = table.lines().find(|line| line.starts_with("echo")).unwrap();
+    let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(cells, ["echo", "ping", "pc → hub", "100 %", "✗ failed"], "{table}");
+    assert!(table.contains("echo failed (no replies to 5 requests: 100 % lost)"), "{table}");
+}
+
+#[test]
+fn objectives_that_were_left_out_are_not_called_absent() {
+    let objective = "objective = { within = '1 s' }\n";
+    let leave_out = SimulatedOptions { skip_live: true, ..Default::default() };
+    let record = run_now(&format!("{COMMANDS}{objective}"), &leave_out).unwrap();
+    assert_eq!(record.left_out_objectives, ["fetch"]);
+    let report = crate::report::text(&record, 200, false);
+    assert!(report.contains("The objective of fetch was not judged, for it was left out."), "{report}");
+    assert!(!report.contains("no objectives") && report.contains("✓ Valid"), "{report}");
+    let (head, rest) = COMMANDS.split_once("[[workloads]]").unwrap();
+    let fetch = rest.split_once("[[workloads]]").unwrap().1;
+    let alone = run_now(&format!("{head}[[workloads]]{fetch}{objective}"), &leave_out).unwrap();
+    let report = crate::report::text(&alone, 200, false);
+    assert!(report.contains("! No workload ran. Every workload was left out") && !report.contains('✓'), "{report}");
 }
 
 #[test]
