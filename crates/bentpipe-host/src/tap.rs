@@ -155,7 +155,7 @@ impl Tap {
                 connection.facts.initial_burst += 1;
             }
         } else if view.flags & (flag::SYN | flag::FIN | flag::RST) == 0 && view.flags & flag::ACK != 0 {
-            connection.facts.pure_acks += 1;
+            connection.facts.pure_ack(now, u64::from(view.acknowledgement));
         }
     }
 
@@ -180,7 +180,7 @@ impl Tap {
             connection.peer_timestamps = options.timestamps.is_some();
         }
         if view.data_bytes > 0 {
-            connection.facts.segments_received += 1;
+            connection.facts.data_arrived(now);
         }
         if view.flags & flag::ACK != 0 && connection.facts.data_segments > 0 {
             let progress = view.acknowledgement.wrapping_sub(connection.acknowledged);

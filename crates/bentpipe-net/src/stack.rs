@@ -31,7 +31,8 @@ pub struct TcpConfig {
     pub congestion_control: Option<String>,
     /// Largest IP packet the host sends or accepts, if lower than the link's.
     pub mtu: Option<DataSize>,
-    /// An acknowledgement for every segment (1) or every second one (2; RFC 1122 §4.2.3.2).
+    /// An acknowledgement for every segment (1), every second one (2; RFC 1122 §4.2.3.2), or every so many; more than 2, which
+    /// no Linux does, also leaves out Linux's quick acknowledgements.
     pub ack_every: Option<u32>,
     /// Slow start again after an idle time (RFC 5681 §4.1).
     pub slow_start_after_idle: Option<bool>,
@@ -45,7 +46,8 @@ pub struct TcpConfig {
     pub rto_initial: Option<Duration>,
     /// Longest delay of an acknowledgement (RFC 1122: 0.5 s).
     pub delayed_ack: Option<Duration>,
-    /// Segments acknowledged at once at the start of a connection and after a pause (Linux: 16).
+    /// Segments acknowledged at once at the start of a connection and after a pause (Linux: 16), and each segment
+    /// while the window grows; 0: none of these, the default where `ack_every` is more than 2.
     pub quick_acks: Option<u32>,
     /// Loss recovery when SACK is off: `tahoe`, `reno` (RFC 2581) or `newreno` (RFC 6582).
     pub recovery: Option<Recovery>,

@@ -128,11 +128,28 @@ fn evidence(key: &str, config: &TcpConfig, connections: &[&FlowFacts]) -> Option
             }
             let ratio = segments as f64 / acks as f64;
             let segments = (ratio * 100.0).round_ties_even() / 100.0;
-            Some((Observed::SegmentsPerAck { segments }, config.ack_every == Some(1) && ratio > 1.2))
+            let broken = match config.ack_every {
+                None => false,
+                Some(1) => ratio > 1.2,
+                Some(every) => acknowledges_too_often(u64::from(every), connections),
+            };
+            Some((Observed::SegmentsPerAck { segments }, broken))
         }
         _ => None,
     }
 }
+
+/// True if many more acknowledgements than one for `every` segments were sent. Those that a delay or a hole asked for do not
+/// count (RFC 5681 §4.2), nor does half as many again, nor the start of a connection, which Linux acknowledges at once.
+fn acknowledges_too_often(every: u64, connections: &[&FlowFacts]) -> bool {
+    let sum = |value: fn(&FlowFacts) -> u64| connections.iter().map(|c| value(c)).sum::<u64>();
+    let due = sum(|c| c.prompt_segments) / every;
+    sum(|c| c.prompt_acks) > due + due / 2 + QUICK_ACKS_MAX * connections.len() as u64
+}
+
+/// Acknowledgements at the start of a connection that break no setting: Linux's 16, more after pauses, and those that
+/// come with each growth of a small window.
+const QUICK_ACKS_MAX: u64 = 64;
 
 /// An option of the SYN. A host that answers offers only what its peer offered, so it contradicts only "off".
 fn option(

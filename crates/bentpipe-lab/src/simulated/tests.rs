@@ -251,3 +251,33 @@ fn captures_have_the_names_of_live_ones() {
     assert!(first == read() && first.iter().all(|bytes| bytes.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a])));
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// While Linux's window grows it acknowledges every segment, whatever `ack_every` says; the record must not hide that.
+#[test]
+fn acknowledgements_that_are_not_as_configured_break_the_setting() {
+    let seen = |tcp: &str| {
+        let text = format!(
+            "title = 'x'\n[links.sat]\nkind = 'geo-50-5'\nbetween = ['hub', 'pc']\n\
+             [hosts.hub.tcp]\npreset = 'linux-large-buffers'\n\
+             [hosts.pc.tcp]\npreset = 'linux-large-buffers'\n{tcp}\n\
+             [[workloads]]\napp = 'bulk'\nclient = 'pc'\nserver = 'hub'\nbytes = '5 MB'\n"
+        );
+        let record = run_now(&text, &SimulatedOptions::default()).unwrap();
+        let settings = &record.cases[0].settings;
+        let setting = settings.iter().find(|s| s.host == "pc" && s.name == "ack_every").unwrap();
+        let Some(crate::record::Observed::SegmentsPerAck { segments }) = setting.observed else {
+            panic!("{setting:?}");
+        };
+        (segments, setting.broken)
+    };
+    for (tcp, from, to, broken) in [
+        ("ack_every = 1", 0.9, 1.1, false),
+        ("ack_every = 2", 0.9, 1.2, true),
+        ("ack_every = 2\nquick_acks = 0", 1.7, 2.1, false),
+        ("ack_every = 10", 7.0, 10.1, false),
+        ("ack_every = 10\nquick_acks = 16", 0.9, 1.2, true),
+    ] {
+        let (segments, found) = seen(tcp);
+        assert!((from..to).contains(&segments) && found == broken, "{tcp}: {segments} segments each, broken: {found}");
+    }
+}

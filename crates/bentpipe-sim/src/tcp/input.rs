@@ -107,7 +107,7 @@ impl Connection {
         self.probes_unanswered = 0;
         self.learn_window(segment, first, self.una);
         self.learn_timestamp(segment, first, now);
-        self.facts.segments_received += 1;
+        self.facts.data_arrived(now);
         self.next_data_came(segment, length, now);
         self.buffer.insert(first, std::mem::take(&mut segment.payload), false);
         self.changed = true;
@@ -457,7 +457,7 @@ impl Connection {
             return;
         }
         if length > 0 {
-            self.facts.segments_received += 1;
+            self.facts.data_arrived(now);
             if first <= self.buffer.next() && first + length > self.buffer.next() {
                 self.next_data_came(segment, length, now);
             }

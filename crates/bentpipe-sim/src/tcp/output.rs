@@ -115,7 +115,7 @@ impl Connection {
     }
 
     pub(super) fn send_acknowledgement(&mut self, output: &mut Output<'_>) {
-        self.facts.pure_acks += 1;
+        self.facts.pure_ack(output.now, self.buffer.next());
         self.put(self.next, 0, Payload::Empty, 0, output);
     }
 

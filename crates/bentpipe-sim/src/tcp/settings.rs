@@ -94,6 +94,7 @@ impl Settings {
         }
         let estimator = config.rto_estimator.unwrap_or(RtoEstimator::Linux);
         let sack = config.sack.unwrap_or(true);
+        let ack_every = config.ack_every.unwrap_or(LINUX_ACK_EVERY);
         Ok(Settings {
             receive_window: config.receive_window.map(|size| size.bytes),
             send_limit: config.send_buffer.map(|size| size.bytes),
@@ -105,9 +106,9 @@ impl Settings {
             ecn: config.ecn.unwrap_or(false),
             congestion_control,
             mtu: config.mtu.map(|size| size.bytes),
-            ack_every: config.ack_every.unwrap_or(2),
+            ack_every,
             delayed_ack: config.delayed_ack,
-            quick_acks: config.quick_acks.unwrap_or(LINUX_QUICK_ACKS),
+            quick_acks: config.quick_acks.unwrap_or(if ack_every > LINUX_ACK_EVERY { 0 } else { LINUX_QUICK_ACKS }),
             slow_start_after_idle: config.slow_start_after_idle.unwrap_or(true),
             syn_retries: config.syn_retries.unwrap_or(6),
             syn_linear_timeouts: config.syn_linear_timeouts.unwrap_or(4),
@@ -140,3 +141,5 @@ impl Settings {
 
 /// Linux's TCP_MAX_QUICKACKS (net/tcp.h).
 pub const LINUX_QUICK_ACKS: u32 = 16;
+/// Segments that one of Linux's acknowledgements answers; a host that is asked for more is no Linux, so it is never quick.
+const LINUX_ACK_EVERY: u32 = 2;
