@@ -4,7 +4,7 @@
 use super::candidate::{Candidate, Path};
 use super::commands::is_allowed_anyway;
 use super::hosts::{Atom, Hosts, Side};
-use super::measure::{RECEIVE_LIMIT_DEFAULT, SEND_LIMIT_DEFAULT};
+use super::measure::{RECEIVE_BUFFER_DEFAULT, RECEIVE_LIMIT_DEFAULT, SEND_BUFFER_DEFAULT, SEND_LIMIT_DEFAULT};
 use super::mtu;
 use crate::predict::leaves_to_chance;
 use bentpipe_apps::Direction;
@@ -112,8 +112,8 @@ fn windows(path: &Path, hosts: &Hosts) -> Option<Candidate> {
         directions: vec![path.direction],
         after_idle: false,
         why: format!(
-            "a window of {} carries {} in round trips of {}; {} fill the link",
-            bytes(window.min(buffer)),
+            "{} carries {} in round trips of {}; {} fill the link",
+            limited_by(hosts.of(sender), hosts.of(receiver), window, buffer),
             quantity::rate(limit).replace('\u{a0}', " "),
             seconds(path.inputs.rtt_seconds),
             bytes(product)
@@ -122,6 +122,22 @@ fn windows(path: &Path, hosts: &Hosts) -> Option<Candidate> {
         values,
         command: true,
     })
+}
+
+/// What holds the window down: a setting, or one of Linux's own limits by its name.
+fn limited_by(sender: &TcpConfig, receiver: &TcpConfig, window: u64, buffer: u64) -> String {
+    if buffer < window && sender.send_buffer.is_none() {
+        let most = bytes(SEND_BUFFER_DEFAULT);
+        format!("Linux's send buffer (tcp_wmem, {most} at most) keeps {} in flight, which", bytes(buffer))
+    } else if window <= buffer && receiver.receive_window.is_none() {
+        let most = bytes(RECEIVE_BUFFER_DEFAULT);
+        format!(
+            "Linux's receive buffer (tcp_rmem, {most} at most before 6.16) allows a window of {}, which",
+            bytes(window)
+        )
+    } else {
+        format!("a window of {}", bytes(window.min(buffer)))
+    }
 }
 
 fn selective_acknowledgements(hosts: &Hosts, paths: &[Path]) -> Option<Candidate> {

@@ -4,7 +4,7 @@
 //! run and read back in a test.
 
 use super::hosts::{Atom, Side};
-use super::measure::{RECEIVE_BUFFER_DEFAULT, RECEIVE_BUFFER_RECENT, SEND_LIMIT_DEFAULT};
+use super::measure::{RECEIVE_BUFFER_DEFAULT, RECEIVE_BUFFER_RECENT, SEND_BUFFER_DEFAULT};
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::DataSize;
 use serde::Serialize;
@@ -82,12 +82,12 @@ pub fn is_allowed_anyway(atom: &Atom) -> bool {
     form(atom) == Form::Allowed
 }
 
-/// The limits that an ordinary host has, as commands: what a measurement starts from.
+/// The limits of a simulated host, as commands: what a measurement starts from.
 #[must_use]
 pub fn default_limits() -> [String; 2] {
     [
-        format!("sysctl -w net.ipv4.tcp_rmem='{RECEIVE_BUFFER} {RECEIVE_BUFFER_DEFAULT}'"),
-        format!("sysctl -w net.ipv4.tcp_wmem='{SEND_BUFFER} {SEND_LIMIT_DEFAULT}'"),
+        format!("sysctl -w net.ipv4.tcp_rmem='{RECEIVE_BUFFER} {RECEIVE_BUFFER_RECENT}'"),
+        format!("sysctl -w net.ipv4.tcp_wmem='{SEND_BUFFER} {SEND_BUFFER_DEFAULT}'"),
     ]
 }
 
@@ -112,7 +112,7 @@ fn form(atom: &Atom) -> Form {
     };
     match atom.key {
         "receive_window" => buffer("net.ipv4.tcp_rmem", RECEIVE_BUFFER, RECEIVE_BUFFER_DEFAULT..=RECEIVE_BUFFER_RECENT),
-        "send_buffer" => buffer("net.ipv4.tcp_wmem", SEND_BUFFER, SEND_LIMIT_DEFAULT..=SEND_LIMIT_DEFAULT),
+        "send_buffer" => buffer("net.ipv4.tcp_wmem", SEND_BUFFER, SEND_BUFFER_DEFAULT..=SEND_BUFFER_DEFAULT),
         "window_scaling" => switch("net.ipv4.tcp_window_scaling"),
         "sack" => switch("net.ipv4.tcp_sack"),
         "timestamps" => switch("net.ipv4.tcp_timestamps"),

@@ -10,9 +10,7 @@ use bentpipe_apps::ping::PingSpec;
 use bentpipe_apps::quantity;
 use bentpipe_apps::report::{Report, Status};
 use bentpipe_link::config::LinkConfig;
-use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::time::Duration;
-use bentpipe_net::units::DataSize;
 use bentpipe_sim::network::{NetworkError, ProgramId};
 use serde::Serialize;
 
@@ -51,8 +49,11 @@ const TIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// A run that did not finish counts as this many times slower than one that did.
 const FAILED_FACTOR: f64 = 100.0;
 
-/// Linux's default upper limit of a send buffer (tcp_wmem), which a connection keeps in flight.
-pub const SEND_LIMIT_DEFAULT: u64 = 4 << 20;
+/// Linux's default upper limit of a send buffer (tcp_wmem).
+pub const SEND_BUFFER_DEFAULT: u64 = 4 << 20;
+/// What such a buffer keeps in flight: two segments of 1448 bytes take 3728 bytes of it, and a program that was refused room
+/// fills it again once a third is free, so that five sixths are full on average.
+pub const SEND_LIMIT_DEFAULT: u64 = SEND_BUFFER_DEFAULT / 3728 * 2896 / 6 * 5;
 /// Linux's default upper limit of a receive buffer (tcp_rmem) before 6.16.
 pub const RECEIVE_BUFFER_DEFAULT: u64 = 6 << 20;
 /// And since then.
@@ -85,8 +86,8 @@ fn run(
     seed: u64,
     ping: Option<&PingSpec>,
 ) -> Result<(f64, Option<f64>), NetworkError> {
-    let need = bandwidth_delay_product(link);
-    let tcp = Side::BOTH.map(|side| ordinary(hosts.of(side), need));
+    // What a host leaves open is as `predict` and `run --virtual` have it.
+    let tcp = Side::BOTH.map(|side| hosts.of(side).clone());
     let mut network = transfer::hosts(link, tcp, seed)?;
     // The sides are numbered as the hosts are.
     let site = |side: Side| side as usize;
@@ -127,24 +128,6 @@ fn run(
     }
     let round_trip = ping.and_then(report).and_then(|report| report.value(quantity::RTT_MEDIAN));
     Ok((last, round_trip))
-}
-
-/// A host as Linux limits it when nobody has set anything: kernels differ in their largest receive buffer, and the
-/// smaller one is what most have.
-fn ordinary(config: &TcpConfig, need: u64) -> TcpConfig {
-    let mut config = config.clone();
-    config.send_buffer.get_or_insert(DataSize::from_bytes(SEND_LIMIT_DEFAULT));
-    // Where even that is more than enough, the window grows as Linux lets it grow.
-    if need.saturating_mul(2) > RECEIVE_LIMIT_DEFAULT && config.window_scaling != Some(false) {
-        config.receive_window.get_or_insert(DataSize::from_bytes(RECEIVE_LIMIT_DEFAULT));
-    }
-    config
-}
-
-/// Bytes that fill the faster direction.
-fn bandwidth_delay_product(link: &LinkConfig) -> u64 {
-    let of = |direction| crate::predict::total_rate(direction).bytes_in(link.round_trip());
-    of(&link.forward).max(of(&link.back))
 }
 
 impl Times {
@@ -224,6 +207,30 @@ mod tests {
         assert!(!ratio.is_gain() && !ratio.is_loss(), "{ratio:?}");
         let little = Times(before.0.iter().map(|t| t * 0.99).collect());
         assert!(!Ratio::of(&little, &before).is_gain());
+    }
+
+    /// Linux's send buffer of 4 MiB is what holds 50 MB over 50 Mbit/s at 600 ms up; both commands must know.
+    #[test]
+    fn default_hosts_are_those_of_a_prediction() {
+        let link = bentpipe_link::catalogue::named("geo-50-5").unwrap().unwrap().config().unwrap();
+        let tcp = bentpipe_net::stack::TcpConfig::from_table(toml::Table::new()).unwrap();
+        let (bytes, direction) = (50_000_000, Direction::Download);
+        let transfer = Transfer { direction, bytes, connections: 1, after_idle: false };
+        let ours = times(&link, &Hosts::alike(&tcp), &transfer, 1).unwrap().0[0];
+        let question = crate::predict::Question {
+            name: "geo-50-5",
+            link: &link,
+            tcp: &tcp,
+            direction,
+            bytes: bentpipe_net::units::DataSize::from_bytes(bytes),
+            loss: None,
+            connections: 1,
+        };
+        let predicted = crate::predict::predict(&question).unwrap().simulated.unwrap().seconds;
+        assert!((ours / predicted - 1.0).abs() < 0.001, "{ours} s, predicted {predicted} s");
+        let open = [super::super::Atom::size(Side::Hub, "send_buffer", 8 << 20)];
+        let raised = times(&link, &Hosts::alike(&tcp).with(&open).unwrap(), &transfer, 1).unwrap().0[0];
+        assert!(raised < ours * 0.85, "{raised} s with a larger send buffer, {ours} s without");
     }
 
     #[test]

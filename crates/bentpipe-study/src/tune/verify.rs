@@ -41,7 +41,8 @@ pub struct Verified {
 pub struct Measured {
     /// The prediction.
     pub predicted: Option<f64>,
-    /// The measured times, in seconds, one a run; absent for a transfer that did not finish.
+    /// The measured times, in seconds, one a run; absent for a transfer that did not finish. None at all when a run is
+    /// invalid.
     pub seconds: Vec<Option<f64>>,
     /// Why runs do not count: the emulator was late.
     pub invalid: Vec<String>,
@@ -102,6 +103,9 @@ impl Tuning {
                     let text = scenario(question.kind, &self.hosts.0, atoms, &row, self.connections, seed);
                     let id = RunId::new(subject, u32::try_from(seed).unwrap_or(u32::MAX));
                     self.measure(question, &text, &id, runner, &mut measured)?;
+                }
+                if !measured.invalid.is_empty() {
+                    measured.seconds.clear();
                 }
                 Ok::<Measured, VerifyError>(measured)
             };
@@ -233,7 +237,7 @@ fn settings(before: &Hosts, atoms: &[Atom], side: Side) -> Table {
     settings
 }
 
-/// The default limits, so that machines whose kernels differ measure the same, and then the commands as printed.
+/// The limits of a simulated host, so that machines whose kernels differ measure what was predicted, and then the commands as printed.
 fn script(before: &Hosts, atoms: &[Atom], side: Side) -> String {
     let now = settings(before, atoms, side);
     let mut lines = vec!["set -e".to_owned(), "PATH=$PATH:/usr/sbin:/sbin".to_owned()];

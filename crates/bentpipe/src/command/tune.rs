@@ -347,16 +347,21 @@ fn verified_table(rows: &[Verified]) -> String {
         all.get(all.len().saturating_sub(1) / 2).copied().filter(|seconds| seconds.is_finite())
     };
     let seconds = |value: Option<f64>| value.map_or("fails".to_owned(), quantity::seconds);
+    let result = |measured: &Measured| match measured.invalid.is_empty() {
+        true => seconds(median(measured)),
+        false => "INVALID".to_owned(),
+    };
     for row in rows {
         let (before, after) = (median(&row.before), median(&row.after));
+        let valid = row.before.invalid.is_empty() && row.after.invalid.is_empty();
         text.push_str(&format!(
             "{:<26} {:>10} {:>14} {:>10} {:>14} {:>12}\n",
             format!("{} {}", row.direction, quantity::bytes(row.bytes as f64)),
-            seconds(before),
+            result(&row.before),
             format!("({})", seconds(row.before.predicted)),
-            seconds(after),
+            result(&row.after),
             format!("({})", seconds(row.after.predicted)),
-            gain(before, after)
+            if valid { gain(before, after) } else { "-".to_owned() }
         ));
         for reason in row.before.invalid.iter().chain(&row.after.invalid) {
             text.push_str(&format!("  INVALID: {reason}\n"));
@@ -404,6 +409,21 @@ mod tests {
         assert_eq!(change(-0.3), "−0.3\u{a0}%");
         assert_eq!(change(2.6), "+3\u{a0}%");
         assert_eq!(gain(None, Some(1.0)), "works");
+    }
+
+    #[test]
+    fn an_invalid_verification_gives_no_result() {
+        let measured = |seconds: &[f64], invalid: &[&str]| Measured {
+            predicted: Some(1.0),
+            seconds: seconds.iter().map(|seconds| Some(*seconds)).collect(),
+            invalid: invalid.iter().map(|reason| (*reason).to_owned()).collect(),
+        };
+        let (before, after) = (measured(&[2.0], &[]), measured(&[], &["a packet left 30 ms late"]));
+        let text = verified_table(&[Verified { direction: "download", bytes: 1000, before, after }]);
+        let row: Vec<&str> =
+            text.lines().nth(2).unwrap().split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
+        assert_eq!(row[1..].join(" | "), "2.00\u{a0}s | (1.00\u{a0}s) | INVALID | (1.00\u{a0}s) | -", "{text}");
+        assert!(text.contains("INVALID: a packet left 30 ms late"), "{text}");
     }
 
     #[test]
