@@ -250,7 +250,9 @@ impl Keys {
         let own = problem::keys_of::<T>();
         if let Some(key) = self.table.keys().find(|key| !own.contains(&key.as_str())) {
             let shared = self.shared.join(", ");
-            let what = format!("is not for app = {:?}; allowed: {}; and always: {shared}", self.kind, own.join(", "));
+            let meant = problem::did_you_mean(key, own.iter().chain(&self.shared).copied());
+            let what =
+                format!("is not for app = {:?}{meant}; allowed: {}; and always: {shared}", self.kind, own.join(", "));
             return Err(KeyProblem::new(key, what));
         }
         problem::read(self.table)

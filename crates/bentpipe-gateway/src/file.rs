@@ -20,7 +20,7 @@ use crate::satellite::{SatelliteConfig, Side};
 use crate::settings::{Settings, differing};
 use bentpipe_link::catalogue;
 use bentpipe_link::config::LinkConfig;
-use bentpipe_net::problem::{KeyProblem, Problem, syntax_problem};
+use bentpipe_net::problem::{KeyProblem, Problem, did_you_mean, syntax_problem};
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::BitRate;
 use serde::Deserialize;
@@ -344,7 +344,8 @@ fn link(mut table: Table) -> Result<LinkConfig, KeyProblem> {
             Some(Err(problem)) => Err(KeyProblem::new("kind", problem.to_string())),
             None => {
                 let names: Vec<&str> = catalogue::names().collect();
-                Err(KeyProblem::new("kind", format!("there is no link {kind:?}; allowed: {}", names.join(", "))))
+                let meant = did_you_mean(&kind, names.iter().copied());
+                Err(KeyProblem::new("kind", format!("there is no link {kind:?}{meant}; allowed: {}", names.join(", "))))
             }
         },
         Some(_) => Err(KeyProblem::new("kind", "must be a name of the catalogue, such as \"iperspace\"")),
@@ -503,16 +504,12 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
     #[test]
     fn mistakes_are_named_with_their_line_and_what_is_allowed() {
         for (from, to, expected) in [
-            (
-                "fail = \"closed\"",
-                "fail = \"maybe\"",
-                "t.toml:7: fail: unknown variant `maybe`, expected `open` or `closed`",
-            ),
+            ("fail = \"closed\"", "fail = \"maybe\"", "t.toml:7: fail: \"maybe\" is unknown; allowed: open, closed"),
             ("hold = \"2 min\"", "hold = 2", "t.toml:8: hold: "),
             ("hold = \"2 min\"", "hold = \"1 ms\"", "t.toml:8: hold: 1 ms is out of range; allowed: 1 s to "),
             ("total = \"32 MiB\"", "total = \"1 B\"", "t.toml:16: memory.total: 1 B is too little; allowed: "),
             ("127.0.0.1:1080", "127.0.0.1:0", "t.toml:9: socks: port 0 is no port to listen on; allowed: "),
-            ("hold = \"2 min\"", "holds = \"2 min\"", "t.toml:8: holds: unknown field `holds`"),
+            ("hold = \"2 min\"", "holds = \"2 min\"", "t.toml:8: holds: unknown key (did you mean hold?); allowed: "),
             ("hub = \"203.0.113.5:4433\"", "hub = \"ship\"", "t.toml:2: hub: \"ship\" is not an address with a port"),
             ("hub = \"203.0.113.5:4433\"", "", "t.toml: hub: missing; allowed: "),
             ("kind = \"iperspace\"", "kind = \"moon\"", "t.toml:12: link.kind: there is no link \"moon\"; allowed: "),

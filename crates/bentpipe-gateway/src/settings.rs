@@ -1,7 +1,7 @@
 //! Settings of a gateway that the daemon's file and a scenario's `[gateways.LINK]` share: keys, bounds and messages.
 
 use crate::front_end::{FrontEndSettings, Registry};
-use bentpipe_net::problem::{KeyProblem, keys_of, read};
+use bentpipe_net::problem::{KeyProblem, did_you_mean, keys_of, read};
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::{BitRate, DataSize};
 use serde::Deserialize;
@@ -221,8 +221,9 @@ impl Settings {
         let (shared, own) = (keys_of::<Settings>(), keys_of::<Own>());
         let allowed = || own.iter().chain(shared).copied().chain(registry.keys());
         if let Some(key) = table.keys().find(|key| allowed().all(|allowed| allowed != **key)) {
-            let allowed: Vec<String> = allowed().map(|key| format!("`{key}`")).collect();
-            let what = format!("unknown field `{key}`, expected one of {}", allowed.join(", "));
+            let allowed: Vec<&str> = allowed().collect();
+            let meant = did_you_mean(key, allowed.iter().copied());
+            let what = format!("unknown key{meant}; allowed: {}", allowed.join(", "));
             return Err(KeyProblem::new(key.clone(), what));
         }
         let front_ends = registry.take(&mut table)?;

@@ -298,6 +298,12 @@ impl Foreground {
         let group = rustix::termios::tcgetpgrp(io::stdin()).ok()?;
         (group == rustix::process::getpgrp()).then_some(Foreground(()))
     }
+
+    /// True if standard input is this process's terminal, and another process group is in its foreground.
+    #[must_use]
+    pub fn is_taken() -> bool {
+        rustix::termios::tcgetpgrp(io::stdin()).is_ok_and(|group| group != rustix::process::getpgrp())
+    }
 }
 
 impl Drop for Foreground {

@@ -19,7 +19,7 @@ use crate::queue::QueueConfig;
 use crate::registry::{QueueContext, Registry};
 use crate::trace;
 use crate::transmitter::RateSchedule;
-use bentpipe_net::problem::{KeyProblem, read};
+use bentpipe_net::problem::{KeyProblem, did_you_mean, read};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::{BitErrorRatio, BitRate, DataSize};
 use serde::{Deserialize, Serialize};
@@ -351,8 +351,9 @@ impl LinkConfig {
             }
         }
         if let Some(key) = table.keys().find(|key| !LINK_KEYS.contains(&key.as_str())) {
-            let allowed = [&LINK_KEYS[..], &DIRECTION_KEYS[..]].concat().join(", ");
-            return Err(KeyProblem::new(key, format!("unknown key; allowed: {allowed}")));
+            let allowed = [&LINK_KEYS[..], &DIRECTION_KEYS[..]].concat();
+            let meant = did_you_mean(key, allowed.iter().copied());
+            return Err(KeyProblem::new(key, format!("unknown key{meant}; allowed: {}", allowed.join(", "))));
         }
         // Mistakes at the top level are reported there, not in a direction.
         read::<DirectionText>(both.clone())?;

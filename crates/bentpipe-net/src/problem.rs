@@ -108,8 +108,114 @@ pub fn read<'de, T: serde::Deserialize<'de>>(table: toml::Table) -> Result<T, Ke
         let key = if path == "." { String::new() } else { path.trim_start_matches('.').to_owned() };
         let message = error.inner().to_string();
         // Only the first line: the rest repeats the path.
-        KeyProblem::new(key, message.lines().next().unwrap_or_default())
+        KeyProblem::new(key, in_plain_words(message.lines().next().unwrap_or_default()))
     })
+}
+
+/// A message of serde in words that know nothing of Rust's types.
+fn in_plain_words(message: &str) -> String {
+    if let Some((word, names)) = unknown(message, "unknown field `") {
+        return format!("unknown key{}; allowed: {}", did_you_mean(word, names.iter().copied()), names.join(", "));
+    }
+    if let Some((word, names)) = unknown(message, "unknown variant `") {
+        let meant = did_you_mean(word, names.iter().copied());
+        return format!("{word:?} is unknown{meant}; allowed: {}", names.join(", "));
+    }
+    if let Some(key) = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
+        return format!("{key} is missing");
+    }
+    let found = ["invalid type: ", "invalid value: "].into_iter().find_map(|lead| message.strip_prefix(lead));
+    if let Some((found, allowed)) = found.and_then(|rest| rest.split_once(", expected ")) {
+        return format!("is {}; allowed: {}", found_in_words(found), type_in_words(allowed));
+    }
+    if let Some((length, allowed)) =
+        message.strip_prefix("invalid length ").and_then(|rest| rest.split_once(", expected "))
+    {
+        return format!("has {length} entries; allowed: {}", type_in_words(allowed));
+    }
+    message.to_owned()
+}
+
+/// The unknown word of a message that begins like this, and the words that are allowed.
+fn unknown<'a>(message: &'a str, lead: &str) -> Option<(&'a str, Vec<&'a str>)> {
+    let (word, rest) = message.strip_prefix(lead)?.split_once('`')?;
+    Some((word, rest.split('`').skip(1).step_by(2).collect()))
+}
+
+fn found_in_words(found: &str) -> String {
+    let bare = |text: &str| text.trim_matches('`').to_owned();
+    match found.split_once(' ') {
+        _ if found == "map" => "a table".to_owned(),
+        _ if found == "sequence" => "a list".to_owned(),
+        Some(("string", text)) => format!("the text {text}"),
+        Some(("integer" | "boolean", value)) => bare(value),
+        Some(("floating", rest)) => bare(rest.trim_start_matches("point ")),
+        _ => found.to_owned(),
+    }
+}
+
+fn type_in_words(expected: &str) -> String {
+    let (first, rest) = expected.split_once(' ').unwrap_or((expected, ""));
+    match first {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more".to_owned(),
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        "struct" => "a table".to_owned(),
+        "internally" | "adjacently" | "enum" => "text or a table".to_owned(),
+        "tuple" => "a list".to_owned(),
+        "a" => match rest {
+            "boolean" => "true or false".to_owned(),
+            "string" | "borrowed string" => "text".to_owned(),
+            "map" => "a table".to_owned(),
+            "sequence" => "a list".to_owned(),
+            _ => match rest.strip_prefix("tuple of size ") {
+                Some(size) => format!("a list of {size}"),
+                None => expected.to_owned(),
+            },
+        },
+        _ => expected.to_owned(),
+    }
+}
+
+/// ` (did you mean leo?)` where some of `names` are close to `word`: the same but for their case, longer, or misspelt.
+#[must_use]
+pub fn did_you_mean<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let word = word.to_lowercase();
+    let distance = |name: &str| match name.to_lowercase() {
+        name if name == word => Some(0),
+        name if word.len() >= 3 && name.starts_with(&word) => Some(1),
+        name if word.len() >= 3 && name.contains(&word) => Some(2),
+        name if edits(&name, &word) <= (word.len() / 4).clamp(1, 2) && word.len() >= 3 => Some(3),
+        _ => None,
+    };
+    let mut close: Vec<(u32, &str)> = names.filter_map(|name| Some((distance(name)?, name))).collect();
+    close.sort_by_key(|(distance, _)| *distance);
+    let best = close.first().map(|(distance, _)| *distance);
+    let names: Vec<&str> =
+        close.iter().filter(|(distance, _)| Some(*distance) == best).map(|(_, name)| *name).take(MEANT_MAX).collect();
+    if names.is_empty() { String::new() } else { format!(" (did you mean {}?)", names.join(" or ")) }
+}
+
+/// Names that a message suggests.
+const MEANT_MAX: usize = 4;
+
+/// Letters to insert, remove, replace or swap with their neighbour until `a` is `b`.
+fn edits(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            table[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let replaced = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let one = replaced.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1);
+                let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+                if swapped { one.min(table[i - 2][j - 2] + 1) } else { one }
+            };
+        }
+    }
+    table[a.len()][b.len()]
 }
 
 /// The keys that a struct reads: the names of its fields as serde has them. Empty for other types.
@@ -160,6 +266,71 @@ mod tests {
         assert_eq!(line_of_key(text, "workloads.1.bytes"), Some(8));
         assert_eq!(line_of_key(text, "workloads.0.bytes"), Some(5));
         assert_eq!(line_of_key(text, "nothing"), None);
+    }
+
+    #[test]
+    fn messages_name_no_type_of_rust() {
+        #[derive(serde::Deserialize, Debug)]
+        #[serde(rename_all = "lowercase")]
+        enum Colour {
+            Red,
+            Green,
+        }
+        #[derive(serde::Deserialize, Debug)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code)]
+        struct Inner {
+            after: f64,
+        }
+        #[derive(serde::Deserialize, Debug)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code)]
+        struct Keys {
+            one_way_delay: Option<u32>,
+            colour: Option<Colour>,
+            gives_up: Option<Inner>,
+            at: Option<(f64, f64)>,
+            names: Option<Vec<String>>,
+        }
+        for (text, expected) in [
+            (
+                "delay = 1",
+                "delay: unknown key (did you mean one_way_delay?); allowed: one_way_delay, colour, gives_up, at, names",
+            ),
+            (
+                "color = 'red'",
+                "color: unknown key (did you mean colour?); allowed: one_way_delay, colour, gives_up, at, names",
+            ),
+            ("x = 1", "x: unknown key; allowed: one_way_delay, colour, gives_up, at, names"),
+            ("colour = 'Red'", "colour: \"Red\" is unknown (did you mean red?); allowed: red, green"),
+            ("gives_up = 3", "gives_up: is 3; allowed: a table"),
+            ("gives_up = {}", "gives_up: after is missing"),
+            ("one_way_delay = -1", "one_way_delay: is -1; allowed: a whole number, 0 or more"),
+            ("one_way_delay = 'x'", "one_way_delay: is the text \"x\"; allowed: a whole number, 0 or more"),
+            ("one_way_delay = 1.5", "one_way_delay: is 1.5; allowed: a whole number, 0 or more"),
+            ("at = [1.0]", "at: has 1 entries; allowed: a list of 2"),
+            ("names = { a = 1 }", "names: is a table; allowed: a list"),
+            ("names = [true]", "names.0: is true; allowed: text"),
+        ] {
+            let problem = read::<Keys>(toml::from_str(text).unwrap()).unwrap_err();
+            assert_eq!(format!("{}: {}", problem.key, problem.message), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_nearly_right_is_suggested() {
+        let links = ["acts-t1", "geo-50-5", "geo-two-way", "leo", "inmarsat-b"];
+        for (word, expected) in [
+            ("geo", " (did you mean geo-50-5 or geo-two-way?)"),
+            ("Leo", " (did you mean leo?)"),
+            ("inmarsatb", " (did you mean inmarsat-b?)"),
+            ("acts-1t", " (did you mean acts-t1?)"),
+            ("mars", " (did you mean inmarsat-b?)"),
+            ("moon", ""),
+            ("", ""),
+        ] {
+            assert_eq!(did_you_mean(word, links.into_iter()), expected, "{word}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Settings of a host's TCP: the keys of `[hosts.X.tcp]`, and presets named after the papers' stacks. The emulator and
 //! the simulator read the same keys; each refuses by name what it cannot do.
 
-use crate::problem::{KeyProblem, read};
+use crate::problem::{KeyProblem, did_you_mean, read};
 use crate::time::Duration;
 use crate::units::DataSize;
 use serde::{Deserialize, Serialize};
@@ -189,7 +189,8 @@ impl TcpConfig {
         let name = own.preset.as_deref().unwrap_or("linux");
         let preset = PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| {
             let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-            KeyProblem::new("preset", format!("there is no preset {name:?}; allowed: {}", names.join(", ")))
+            let meant = did_you_mean(name, names.iter().copied());
+            KeyProblem::new("preset", format!("there is no preset {name:?}{meant}; allowed: {}", names.join(", ")))
         })?;
         let mut merged: Table = toml::from_str(preset.settings)
             .map_err(|error| KeyProblem::new("preset", format!("{name}: {}", error.message())))?;

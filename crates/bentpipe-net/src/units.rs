@@ -127,7 +127,7 @@ const SIZE_ALLOWED: &str = "a number and B, kB (1000), KiB (1024), MB, MiB, GB o
 const TIME_UNITS: &[(&str, f64)] =
     &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 60e9), ("h", 3600e9), ("d", 86400e9)];
 const TIME_ALLOWED: &str = "a number and ns, us, ms, s, min, h or d, such as \"250 ms\"";
-const PERCENT_ALLOWED: &str = "a number from 0 to 100 and %, such as \"1 %\"";
+const PERCENT_ALLOWED: &str = "a number from 0 to 100 and %, such as \"1 %\", or 0";
 
 /// Splits `text` into number and unit and scales it to a whole base unit.
 fn parse(text: &str, units: &[(&str, f64)], what: &'static str, allowed: &'static str) -> Result<u64, UnitError> {
@@ -186,6 +186,10 @@ impl FromStr for Percent {
     type Err = UnitError;
     fn from_str(s: &str) -> Result<Self, UnitError> {
         let fail = || UnitError { found: format!("\"{s}\""), what: "a percentage", allowed: PERCENT_ALLOWED };
+        // Nothing is nothing in any unit; every other number without one could be a share or a percentage.
+        if s.trim() == "0" {
+            return Ok(Percent(0.0));
+        }
         let number = s.trim().strip_suffix('%').ok_or_else(fail)?;
         Percent::new(number.trim().parse().map_err(|_| fail())?).map_err(|_| fail())
     }
@@ -226,7 +230,7 @@ impl fmt::Display for Percent {
 }
 
 macro_rules! text_serde {
-    ($($type:ty, $expected:expr;)*) => {$(
+    ($($type:ty, $expected:expr $(, $zero:expr)?;)*) => {$(
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
                 s.collect_str(self)
@@ -243,6 +247,16 @@ macro_rules! text_serde {
                     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
                         text.parse().map_err(E::custom)
                     }
+                    $(
+                        fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
+                            let refused = || E::invalid_type(serde::de::Unexpected::Signed(number), &self);
+                            if number == 0 { Ok($zero) } else { Err(refused()) }
+                        }
+                        fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Self::Value, E> {
+                            let refused = || E::invalid_type(serde::de::Unexpected::Float(number), &self);
+                            if number == 0.0 { Ok($zero) } else { Err(refused()) }
+                        }
+                    )?
                 }
                 d.deserialize_any(Text)
             }
@@ -253,7 +267,7 @@ text_serde! {
     BitRate, RATE_ALLOWED;
     DataSize, SIZE_ALLOWED;
     Duration, TIME_ALLOWED;
-    Percent, PERCENT_ALLOWED;
+    Percent, PERCENT_ALLOWED, Percent(0.0);
 }
 
 impl serde::Serialize for BitErrorRatio {
@@ -297,6 +311,22 @@ mod tests {
         assert_eq!("3.386 s".parse::<Duration>().unwrap().to_string(), "3.386 s");
         assert_eq!("1,536 kbit/s".parse::<BitRate>().unwrap().bps, 1_536_000);
         assert_eq!("1 %".parse::<Percent>().unwrap().fraction(), 0.01);
+        assert_eq!("0".parse::<Percent>().unwrap().fraction(), 0.0);
+    }
+
+    #[test]
+    fn no_loss_needs_no_unit() {
+        #[derive(serde::Deserialize)]
+        struct Keys {
+            loss: Percent,
+        }
+        let read = |text: &str| toml::from_str::<Keys>(text).map(|keys| keys.loss.fraction());
+        for zero in ["loss = 0", "loss = 0.0", "loss = '0'", "loss = '0 %'"] {
+            assert_eq!(read(zero), Ok(0.0), "{zero}");
+        }
+        for bad in ["loss = 1", "loss = 0.01", "loss = '1'", "loss = true"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

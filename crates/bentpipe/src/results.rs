@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct ResultsFolder {
     path: PathBuf,
+    /// The number under which an earlier run's results are kept, once some are.
+    number: Option<u32>,
     _lock: File,
 }
 
@@ -40,7 +42,7 @@ impl ResultsFolder {
                 Err(BadInput(format!("{shown}: another run writes its results there; --out DIR names another folder")))
             }
             // Filesystems without locks take one run at a time on trust.
-            Ok(()) | Err(TryLockError::Error(_)) => Ok(ResultsFolder { path, _lock: lock }),
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(ResultsFolder { path, number: None, _lock: lock }),
         }
     }
 
@@ -67,6 +69,27 @@ impl ResultsFolder {
         &self.path
     }
 
+    /// Keeps captures of an earlier run that have one of these names: `1-x.pcapng` becomes `1-x-1.pcapng`, with the number
+    /// that its record gets.
+    pub fn keep_captures(&mut self, names: &[String]) -> Result<(), BadInput> {
+        let earlier: Vec<&String> = names.iter().filter(|name| self.path.join(name).is_file()).collect();
+        if earlier.is_empty() {
+            return Ok(());
+        }
+        let kept = |name: &str, number: u32| match name.strip_suffix(CAPTURE) {
+            Some(stem) => self.path.join(format!("{stem}-{number}{CAPTURE}")),
+            None => self.path.join(format!("{name}-{number}")),
+        };
+        let taken = |number: u32| self.is_taken(number) || earlier.iter().any(|name| kept(name, number).exists());
+        let number = (1..).find(|number| !taken(*number)).unwrap_or(u32::MAX);
+        for name in earlier {
+            std::fs::rename(self.path.join(name), kept(name, number))
+                .map_err(|error| BadInput(format!("cannot rename {}: {error}", self.path.join(name).display())))?;
+        }
+        self.number = Some(number);
+        Ok(())
+    }
+
     /// Writes the results here, or, where that fails, into a new folder among the temporary files. An earlier run's results
     /// are kept under other names.
     pub fn save(&self, record: &[u8], report: &[u8]) -> Saved {
@@ -88,16 +111,21 @@ impl ResultsFolder {
         }
     }
 
+    /// An earlier record or report has this number.
+    fn is_taken(&self, number: u32) -> bool {
+        [format!("record-{number}.json"), format!("report-{number}.html")]
+            .iter()
+            .any(|name| self.path.join(name).exists())
+    }
+
     /// `record.json` becomes `record-1.json`, or the next that is free, and its report likewise.
     fn keep_earlier(&self) -> anyhow::Result<Option<PathBuf>> {
         let here = |name: &str| self.path.join(name);
         if !here(RECORD).exists() {
             return Ok(None);
         }
-        let mut number = 1;
-        while here(&format!("record-{number}.json")).exists() || here(&format!("report-{number}.html")).exists() {
-            number += 1;
-        }
+        let free = || (1..).find(|number| !self.is_taken(*number)).unwrap_or(u32::MAX);
+        let number = self.number.unwrap_or_else(free);
         let kept = here(&format!("record-{number}.json"));
         std::fs::rename(here(RECORD), &kept).with_context(|| format!("cannot rename {}", here(RECORD).display()))?;
         match std::fs::rename(here(REPORT), here(&format!("report-{number}.html"))) {
@@ -114,6 +142,8 @@ fn write(folder: &Path, record: &[u8], report: &[u8]) -> anyhow::Result<()> {
     write_whole(&folder.join(REPORT), report)
 }
 
+/// How a capture's name ends.
+const CAPTURE: &str = ".pcapng";
 /// A run's record.
 pub const RECORD: &str = "record.json";
 /// Its report.

@@ -12,7 +12,7 @@ use bentpipe_apps::kind::Part;
 use bentpipe_link::catalogue::{self, LinkFile};
 use bentpipe_link::config::{LinkConfig, merge};
 use bentpipe_link::registry::Registry as LinkKinds;
-use bentpipe_net::problem::{KeyProblem, Problem, read, syntax_problem};
+use bentpipe_net::problem::{KeyProblem, Problem, did_you_mean, read, syntax_problem};
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::time::Duration;
 use bentpipe_net::topology;
@@ -427,7 +427,8 @@ pub fn find_link_with(kind: &str, folder: &Path, kinds: &LinkKinds) -> Result<Li
     if !kind.contains('/') && !kind.ends_with(".toml") {
         let names: Vec<&str> = catalogue::names().collect();
         return Err(format!(
-            "there is no link {kind:?}; allowed: {}; or a file (a path with / or .toml)",
+            "there is no link {kind:?}{}; allowed: {}; or a file (a path with / or .toml)",
+            did_you_mean(kind, names.iter().copied()),
             names.join(", ")
         ));
     }

@@ -146,7 +146,11 @@ impl Workload {
         let text: WorkloadText = problem::read(take(&mut table, shared))?;
         let kind = registry.workloads.workload(&text.app).ok_or_else(|| {
             let names: Vec<&str> = registry.workloads.workloads().collect();
-            KeyProblem::new("app", format!("{:?} is no kind of workload; allowed: {}", text.app, names.join(", ")))
+            let meant = problem::did_you_mean(&text.app, names.iter().copied());
+            KeyProblem::new(
+                "app",
+                format!("{:?} is no kind of workload{meant}; allowed: {}", text.app, names.join(", ")),
+            )
         })?;
         let copies = text.copies.unwrap_or(1);
         if !(1..=COPIES_MAX).contains(&copies) {

@@ -515,7 +515,8 @@ pub fn with_interval(known: &Known) -> String {
     let Known { estimate, unit, tried } = known;
     let mean = write::measurement(unit, estimate.mean);
     match estimate.half_width {
-        Some(half) if half > 0.0 => {
+        // Below that, it is what sums of binary fractions leave.
+        Some(half) if half > estimate.mean.abs() * 1e-9 => {
             let relative = write::share(half / estimate.mean.abs());
             let interval = if estimate.mean == 0.0 { write::measurement(unit, half) } else { relative };
             let runs = if estimate.n < *tried { format!("{} of {tried}", estimate.n) } else { estimate.n.to_string() };

@@ -44,6 +44,9 @@ fn render(summary: &Summary) -> String {
     out.replace('\u{a0}', " ")
 }
 
+/// An interval below this share of its mean is what sums of binary fractions leave, not a difference between runs.
+const SAME: f64 = 1e-9;
+
 fn render_block(summary: &Summary, rows: &[&SummaryRow], cases: bool) -> String {
     let first = rows[0];
     let place = if cases { format!("{}, {}", first.case, first.label()) } else { first.label() };
@@ -72,7 +75,9 @@ fn render_block(summary: &Summary, rows: &[&SummaryRow], cases: bool) -> String 
     for row in rows {
         let number = |value: Option<f64>| value.map_or("–".to_owned(), write);
         let mut cells: Vec<String> = row.values.iter().map(|value| value.text.clone()).collect();
-        cells.extend([row.mean, row.half_width, row.minimum, row.maximum].map(number));
+        let same = row.half_width.zip(row.mean).is_some_and(|(half, mean)| half <= mean.abs() * SAME);
+        let spread = if same { "the same in every run".to_owned() } else { number(row.half_width) };
+        cells.extend([number(row.mean), spread, number(row.minimum), number(row.maximum)]);
         cells.extend([row.n.to_string(), (row.failed + row.errors).to_string()]);
         table.push(cells);
     }

@@ -45,10 +45,12 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         true => None,
         false => Some(acquire_privilege().map_err(|error| BadInput(error.to_string()))?),
     };
-    let out = match arguments.out {
+    let mut out = match arguments.out {
         Some(out) => ResultsFolder::open(out)?,
         None => ResultsFolder::open_new(&default_folder(&arguments.scenario))?,
     };
+    let names = scenario.cases.iter().enumerate().map(|(number, case)| case.capture_name(number));
+    out.keep_captures(&names.collect::<Vec<_>>())?;
     let stop = stop::flag_on_signals()?;
     let mut display = ProgressDisplay::new(privilege.is_some());
     let capture_directory = arguments.pcap.then(|| out.path().to_owned());

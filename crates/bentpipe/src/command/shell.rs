@@ -37,6 +37,14 @@ const TICK: Duration = Duration::from_millis(5);
 pub fn run(arguments: ShellArguments) -> anyhow::Result<ExitCode> {
     let (file, config) = links::load(&arguments.link, &arguments.set)?;
     let tcp = tcp_config(arguments.tcp.as_deref())?;
+    if arguments.command.is_empty() && Foreground::is_taken() {
+        let link = &arguments.link;
+        let what = format!(
+            "a shell in the background has no terminal; run it in the foreground, or give it a command: \
+             bentpipe shell {link} -- COMMAND"
+        );
+        return Err(BadInput(what).into());
+    }
     let privilege = acquire_privilege().map_err(|error| BadInput(error.to_string()))?;
     let signals = stop::flag_on_end()?;
     let sites = ["hub", "terminal"].map(str::to_owned);

@@ -31,6 +31,12 @@ const SCENARIOS: &[(&str, &str, &[&str])] = &[
     ("rate = \"2 Mbit/s\"", "speed = \"2 Mbit/s\"", &["s.toml:7", "links.sat.speed", "rate"]),
     ("\"geo-two-way\"", "\"mars\"", &["s.toml:5", "mars", "geo-two-way", "iperspace"]),
     ("\"geo-two-way\"", "\"mars.toml\"", &["s.toml:5", "mars.toml", "No such file"]),
+    ("\"geo-two-way\"", "\"geo\"", &["s.toml:5", "did you mean geo-250-3 or geo-50-5 or geo-two-way?", "leo"]),
+    ("\"geo-two-way\"", "\"Leo\"", &["s.toml:5", "did you mean leo?"]),
+    ("rate = \"2 Mbit/s\"", "delay = \"250 ms\"", &["s.toml:7", "links.sat.delay", "did you mean one_way_delay?"]),
+    ("sack = false", "preset = \"windows95\"", &["s.toml:10", "did you mean windows-95?"]),
+    ("rate = \"2 Mbit/s\"", "circuit.gives_up = 3", &["links.sat.circuit.gives_up", "is 3; allowed: a table"]),
+    ("rate = \"2 Mbit/s\"", "loss = 1", &["s.toml:7", "links.sat.loss", "1 %"]),
     ("client = \"pc\"", "client = \"moon\"", &["s.toml:15", "moon", "hub, pc"]),
     ("[hosts.pc.tcp]", "[hosts.moon.tcp]", &["s.toml:9", "moon", "hub, pc"]),
     ("sack = false", "rto_initial = \"3 s\"", &["s.toml:10", "hosts.pc.tcp.rto_initial", "Linux"]),
@@ -157,6 +163,12 @@ fn expect_refusal(place: &Place, arguments: &[&str], parts: &[&str]) {
     let ended = place.bentpipe(arguments).ends();
     let message = &ended.stderr;
     assert_eq!((ended.code(), ended.stdout.as_str()), (2, ""), "{arguments:?}: {message}");
+    for rust in ["struct ", "expected ", "u32", "u64", "f64", "enum "] {
+        assert!(
+            !message.starts_with("bentpipe: ") || !message.contains(rust),
+            "{arguments:?}: {message:?} has {rust:?}"
+        );
+    }
     for part in parts {
         assert!(message.contains(part), "{arguments:?}: {message:?} lacks {part:?}");
     }

@@ -87,6 +87,23 @@ fn no_run_takes_another_s_place() {
 }
 
 #[test]
+fn an_earlier_capture_is_kept_with_its_record() {
+    let place = place(users()[0]);
+    let captured = |more: &[&str]| place.bentpipe(&[RUN, &["--pcap"], more].concat()).ends().expect(0);
+    let bytes = |name: &str| std::fs::read(place.at(&format!("out/{name}"))).unwrap();
+    captured(&[]);
+    let first = bytes("1-x.pcapng");
+    captured(&["--set", "workloads.w.bytes=20 kB"]);
+    let second = bytes("1-x.pcapng");
+    assert!(bytes("1-x-1.pcapng") == first && second != first);
+    // A run without captures must not seem to have those of the run before.
+    place.bentpipe(RUN).ends().expect(0);
+    let kept = ["1-x-1.pcapng", "1-x-2.pcapng", "record-1.json", "record-2.json", "record.json"];
+    assert_eq!(place.list("out"), [&kept[..], &["report-1.html", "report-2.html", "report.html"]].concat());
+    assert!(bytes("1-x-2.pcapng") == second);
+}
+
+#[test]
 fn a_report_does_not_replace_its_record() {
     let place = place(users()[0]);
     place.bentpipe(RUN).ends().expect(0);

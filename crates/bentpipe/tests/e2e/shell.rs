@@ -63,6 +63,22 @@ fn a_ping_takes_the_link_s_time() {
     }
 }
 
+/// `bentpipe shell LINK &` would take the terminal from the shell that started it, or be stopped.
+#[test]
+fn a_shell_in_the_background_is_refused() {
+    if !have(&["script", "bash"]) {
+        return;
+    }
+    for user in users() {
+        let place = Place::new(user);
+        let line = format!("set -m; {} shell lan & wait $!; echo status $?", env!("CARGO_BIN_EXE_bentpipe"));
+        let arguments = ["-qec", &format!("bash -c '{line}'"), "/dev/null"];
+        let ended = place.command("script").args(arguments).ends_given(b"").expect(0);
+        assert!(ended.stdout.contains("has no terminal; run it in the foreground"), "{}", ended.stdout);
+        assert!(ended.stdout.contains("status 2"), "{}", ended.stdout);
+    }
+}
+
 #[test]
 fn exit_status_and_streams_pass_through() {
     for user in users() {
