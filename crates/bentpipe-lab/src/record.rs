@@ -320,7 +320,11 @@ impl Record {
             format: String,
             version: u32,
         }
-        let not = |error: serde_json::Error| RecordError::NotARecord(error.to_string());
+        let not = |error: serde_json::Error| {
+            let is_data = error.is_data();
+            let place = || format!("not JSON from line {}, column {} on", error.line(), error.column());
+            RecordError::NotARecord(if is_data { error.to_string() } else { place() })
+        };
         let head: Head = serde_json::from_str(text).map_err(not)?;
         if head.format != FORMAT {
             return Err(RecordError::NotARecord(format!("\"format\" is {:?}, not {FORMAT:?}", head.format)));

@@ -163,7 +163,7 @@ fn expect_refusal(place: &Place, arguments: &[&str], parts: &[&str]) {
     let ended = place.bentpipe(arguments).ends();
     let message = &ended.stderr;
     assert_eq!((ended.code(), ended.stdout.as_str()), (2, ""), "{arguments:?}: {message}");
-    for rust in ["struct ", "expected ", "u32", "u64", "f64", "enum "] {
+    for rust in ["struct ", "expected ident", "expected value", "u32", "u64", "f64", "enum "] {
         assert!(
             !message.starts_with("bentpipe: ") || !message.contains(rust),
             "{arguments:?}: {message:?} has {rust:?}"
