@@ -83,13 +83,18 @@ pub fn check(config: &TcpConfig) -> Result<(), KeyProblem> {
 }
 
 /// Settings that no Linux supports: (key, true if configured, reason).
-fn refusals(config: &TcpConfig) -> [(&'static str, bool, &'static str); 17] {
+fn refusals(config: &TcpConfig) -> [(&'static str, bool, &'static str); 18] {
     let off = |switch: Option<bool>| switch == Some(false);
     let recovery = config.recovery.is_some_and(|recovery| recovery != Recovery::NewReno);
     let estimator = config.rto_estimator.is_some_and(|estimator| estimator != RtoEstimator::Linux);
     let probes = "Linux probes only where the program asks for it (SO_KEEPALIVE)";
     [
         ("rto_initial", config.rto_initial.is_some(), "Linux fixes the first time-out at 1 s (RFC 6298)"),
+        (
+            "whole_segments",
+            off(config.whole_segments),
+            "the emulator's port holds windows in whole segments; allowed: true",
+        ),
         ("delayed_ack", config.delayed_ack.is_some(), "Linux chooses the delay itself, 40 to 200 ms"),
         (
             "ack_every",
@@ -169,6 +174,7 @@ fn sysctls(config: &TcpConfig) -> Vec<Sysctl> {
 /// The settings that were asked for as Linux has them anyway.
 fn kernels_own(config: &TcpConfig) -> Vec<&'static str> {
     let all = [
+        ("whole_segments", config.whole_segments.is_some()),
         ("quick_acks", config.quick_acks.is_some()),
         ("recovery", config.recovery.is_some()),
         ("fast_retransmit", config.fast_retransmit.is_some()),

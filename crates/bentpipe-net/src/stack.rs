@@ -13,10 +13,12 @@ use toml::{Table, Value};
 pub struct TcpConfig {
     /// The preset these settings started from.
     pub preset: Option<String>,
-    /// Most that the host advertises, in bytes (the receiver's side). A live run advertises the whole segments in it.
+    /// Most that the host advertises, in bytes (the receiver's side).
     pub receive_window: Option<DataSize>,
-    /// Most that the host has in flight, in bytes (the sender's side). A live run allows the whole segments in it.
+    /// Most that the host has in flight, in bytes (the sender's side).
     pub send_buffer: Option<DataSize>,
+    /// Both of these count in whole segments, ⌊W ÷ MSS⌋ · MSS (true, the default), or to the byte, as RFC 9293 §3.8.6 has them.
+    pub whole_segments: Option<bool>,
     /// Segments sent before the first acknowledgement (RFC 6928: 10; RFC 2581: 2; before: 1).
     pub initial_window: Option<u32>,
     /// Window scaling (RFC 7323).
@@ -264,6 +266,7 @@ impl TcpConfig {
         add("preset", self.preset.clone());
         add("receive_window", self.receive_window.map(|v| v.to_string()));
         add("send_buffer", self.send_buffer.map(|v| v.to_string()));
+        add("whole_segments", self.whole_segments.map(|v| v.to_string()));
         add("initial_window", self.initial_window.map(|v| v.to_string()));
         add("window_scaling", self.window_scaling.map(|v| v.to_string()));
         add("sack", self.sack.map(|v| v.to_string()));

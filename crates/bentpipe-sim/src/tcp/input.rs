@@ -60,7 +60,8 @@ impl Connection {
 
     fn set_mss(&mut self, mss: u64) {
         self.mss = mss;
-        let whole = |limit: u64| if limit < mss { limit } else { limit / mss * mss };
+        let exact = !self.settings.whole_segments;
+        let whole = |limit: u64| if exact || limit < mss { limit } else { limit / mss * mss };
         self.send_limit = self.settings.send_limit.map(whole);
     }
 

@@ -12,6 +12,8 @@ pub struct Settings {
     pub receive_window: Option<u64>,
     /// Most bytes in flight.
     pub send_limit: Option<u64>,
+    /// Both of these hold whole segments.
+    pub whole_segments: bool,
     /// Segments sent before the first acknowledgement of data.
     pub initial_window: u32,
     /// Offer window scaling (RFC 7323 §2).
@@ -97,6 +99,7 @@ impl Settings {
         let ack_every = config.ack_every.unwrap_or(LINUX_ACK_EVERY);
         Ok(Settings {
             receive_window: config.receive_window.map(|size| size.bytes),
+            whole_segments: config.whole_segments.unwrap_or(true),
             send_limit: config.send_buffer.map(|size| size.bytes),
             initial_window: config.initial_window.unwrap_or(10),
             window_scaling: config.window_scaling.unwrap_or(true),

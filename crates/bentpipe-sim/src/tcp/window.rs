@@ -20,6 +20,8 @@ pub struct ReceiveWindow {
     clamp_max: u64,
     /// Parts of the buffer's memory that are data, of 256 (scaling_ratio).
     data_part: u64,
+    /// A fixed window is advertised to the byte.
+    exact: bool,
     /// Data of a full segment, and of the whole segments in a fixed window.
     whole: (u64, u64),
     tuning: Tuning,
@@ -84,6 +86,7 @@ impl ReceiveWindow {
             clamp: data(buffer),
             clamp_max: data(buffer_max),
             data_part: DATA_PART_FIRST,
+            exact: !settings.whole_segments,
             whole: (1, settings.receive_window.unwrap_or(0)),
             tuning: Tuning {
                 space: SPACE_FIRST,
@@ -103,9 +106,10 @@ impl ReceiveWindow {
     }
 
     /// The field of the header for the window at `next`, with `unread` bytes in the buffer. `scaled`: window scaling is in
-    /// force; `segment`: data of a full segment. A fixed window is advertised in whole segments: a sender would fill
-    /// the rest of it with one small segment a round trip (RFC 1122 §4.2.3.3).
+    /// force; `segment`: data of a full segment. A fixed window is advertised in whole segments unless settings say
+    /// otherwise: a sender would fill the rest of it with one small segment a round trip (RFC 1122 §4.2.3.3).
     pub fn field(&mut self, next: u64, unread: u64, scaled: bool, segment: u64) -> u16 {
+        let segment = if self.exact { 1 } else { segment };
         if self.whole.0 != segment {
             self.whole = (segment, self.fixed.unwrap_or(0) / segment.max(1) * segment);
         }

@@ -67,6 +67,18 @@ fn the_window_limits_to_whole_segments_a_round_trip() {
     assert!(pipe.data().iter().all(|(.., length)| *length == 1460 || *length < 1460 && *length == 1_000_000 % 1460));
 }
 
+/// Hosts that count to the byte fill a window of 8192 B: 5 whole segments and one of 892 B.
+#[test]
+fn a_window_may_hold_to_the_byte() {
+    let exact = "timestamps = false\nwhole_segments = false\nack_every = 1\n";
+    let mut pipe = Pipe::new(&format!("{exact}nagle = false"), &format!("{exact}receive_window = '8 KiB'"), 250);
+    let end = pipe.transfer(1_000_000, LONG).unwrap();
+    assert_eq!(pipe.log[1].2.window, 8192);
+    let ideal = 1_000_000.0 / 8192.0 * 0.5;
+    let found = (end - ms(500)).as_secs_f64();
+    assert!((found / ideal - 1.0).abs() < 0.02, "{found} s for {ideal} s");
+}
+
 #[test]
 fn acknowledgements_every_second_segment_or_after_a_delay() {
     for (server, least, most) in [
