@@ -58,6 +58,9 @@ pub struct Record {
     /// Overrides from the command line, `key=value`.
     #[serde(default)]
     pub overrides: Vec<String>,
+    /// The cases chosen with `--case`; empty: all of the scenario.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chosen_cases: Vec<String>,
     /// The seed of every random stream.
     pub seed: u64,
     /// Every case ran to its end.

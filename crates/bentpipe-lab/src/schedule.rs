@@ -448,6 +448,7 @@ pub fn empty_record(scenario: &Scenario, mode: Mode) -> Record {
         scenario_file: scenario.source_name.clone(),
         scenario: scenario.text.clone(),
         overrides: scenario.overrides.clone(),
+        chosen_cases: scenario.chosen_cases.clone(),
         seed: scenario.seed,
         ..Record::default()
     }

@@ -77,15 +77,20 @@ pub fn line_of_key(text: &str, key: &str) -> Option<usize> {
     let root = DeTable::parse(text).ok()?;
     let mut table = root.get_ref();
     let mut found = None;
-    let mut parts = key.split('.');
-    while let Some(part) = parts.next() {
-        let Some((name, value)) = table.get_key_value(part) else { break };
+    let parts: Vec<&str> = key.split('.').collect();
+    let mut at = 0;
+    while at < parts.len() {
+        // A key of the text may have dots itself: `"links.sat.rate" = …`.
+        let entry = (at + 1..=parts.len())
+            .find_map(|end| table.get_key_value(parts[at..end].join(".").as_str()).map(|entry| (end, entry)));
+        let Some((end, (name, value))) = entry else { break };
+        at = end;
         found = Some(name.span().start);
         let mut value = value;
         while let DeValue::Array(items) = value.get_ref() {
-            let Some(item) = parts.next().and_then(|n| n.parse::<usize>().ok()).and_then(|n| items.get(n)) else {
-                return found.map(|at| line_at(text, at));
-            };
+            let item = parts.get(at).and_then(|n| n.parse::<usize>().ok()).and_then(|n| items.get(n));
+            let Some(item) = item else { return found.map(|at| line_at(text, at)) };
+            at += 1;
             found = Some(item.span().start);
             value = item;
         }
@@ -108,14 +113,19 @@ pub fn read<'de, T: serde::Deserialize<'de>>(table: toml::Table) -> Result<T, Ke
         let key = if path == "." { String::new() } else { path.trim_start_matches('.').to_owned() };
         let message = error.inner().to_string();
         // Only the first line: the rest repeats the path.
-        KeyProblem::new(key, in_plain_words(message.lines().next().unwrap_or_default()))
+        let message = in_plain_words(message.lines().next().unwrap_or_default(), &key);
+        KeyProblem::new(key, message)
     })
 }
 
-/// A message of serde in words that know nothing of Rust's types.
-fn in_plain_words(message: &str) -> String {
+/// A message of serde about `key` in words that know nothing of Rust's types.
+fn in_plain_words(message: &str, key: &str) -> String {
     if let Some((word, names)) = unknown(message, "unknown field `") {
-        return format!("unknown key{}; allowed: {}", did_you_mean(word, names.iter().copied()), names.join(", "));
+        // Of a table whose form one of its keys decides, serde names only the table.
+        let named = key.rsplit('.').next() == Some(word);
+        let which = if named { String::new() } else { format!(" {word}") };
+        let meant = did_you_mean(word, names.iter().copied());
+        return format!("unknown key{which}{meant}; allowed: {}", names.join(", "));
     }
     if let Some((word, names)) = unknown(message, "unknown variant `") {
         let meant = did_you_mean(word, names.iter().copied());
@@ -266,6 +276,8 @@ mod tests {
         assert_eq!(line_of_key(text, "workloads.1.bytes"), Some(8));
         assert_eq!(line_of_key(text, "workloads.0.bytes"), Some(5));
         assert_eq!(line_of_key(text, "nothing"), None);
+        let dotted = "[[cases]]\nname = \"a\"\n[cases.set]\n\"links.sat.mtu\" = 1\n\"links.sat.rate\" = 1\n";
+        assert_eq!(line_of_key(dotted, "cases.0.set.links.sat.rate"), Some(5));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub fn link_record<P: Packet>(used: &LinkUse, link: &Link<P>, samples: &[Vec<Sam
     });
     LinkRecord {
         name: used.name.clone(),
-        kind: used.kind.clone(),
+        kind: used.kind.clone().unwrap_or_default(),
         summary: used.config.title.clone(),
         directions,
         circuit,

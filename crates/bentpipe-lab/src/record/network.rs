@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 pub struct LinkRecord {
     /// The link's name in the scenario.
     pub name: String,
-    /// The catalogue entry or file it came from.
+    /// The catalogue entry or file it came from; empty for one that the scenario itself describes.
     pub kind: String,
     /// Its title: one line.
     pub summary: String,

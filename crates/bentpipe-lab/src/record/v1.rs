@@ -343,6 +343,7 @@ pub fn upgrade(old: Record) -> Result<super::Record, String> {
         interrupted: old.interrupted,
         left_out: old.left_out,
         left_out_objectives: Vec::new(),
+        chosen_cases: Vec::new(),
         cases: old.cases.into_iter().map(|case| upgrade_case(case, &names, &kinds)).collect::<Result<_, _>>()?,
     })
 }

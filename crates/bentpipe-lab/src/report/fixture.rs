@@ -20,6 +20,7 @@ pub fn sample() -> Record {
         interrupted: false,
         left_out: vec![],
         left_out_objectives: vec![],
+        chosen_cases: vec![],
         cases: vec![case("8 KB window", 8192, 26.13, 0.000_212), case("64 KB window", 65_536, 6.94, 0.000_187)],
     }
 }

@@ -144,7 +144,12 @@ fn run_again(record: &Record) -> String {
         command.push_str(" --skip-live");
     }
     let file = if record.scenario_file.is_empty() { "FILE" } else { &record.scenario_file };
-    format!("{command} {}", quoted(file))
+    command.push_str(&format!(" {}", quoted(file)));
+    let cases = record.chosen_cases.iter().map(|case| ("--case", case));
+    for (option, value) in cases.chain(record.overrides.iter().map(|set| ("--set", set))) {
+        command.push_str(&format!(" {option} {}", quoted(value)));
+    }
+    command
 }
 
 /// As a shell takes it for one word.

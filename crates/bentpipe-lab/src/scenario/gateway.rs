@@ -109,7 +109,7 @@ impl Pair {
             config.mtu = link.config.mtu;
             LinkUse {
                 name: self.lans[side].clone(),
-                kind: LAN_KIND.to_owned(),
+                kind: Some(LAN_KIND.to_owned()),
                 sites: vec![link.sites[side].clone(), self.sites[side].clone()],
                 config,
             }

@@ -39,6 +39,8 @@ pub struct Scenario {
     pub text: String,
     /// Overrides from the command line.
     pub overrides: Vec<String>,
+    /// The cases chosen of the file's; empty: all.
+    pub chosen_cases: Vec<String>,
     /// The kinds that it may name.
     pub registry: Arc<Registry>,
     /// The axes of an experiment. A plain run ignores them.
@@ -103,8 +105,8 @@ pub struct CommandUse<'a> {
 pub struct LinkUse {
     /// Its name in the scenario.
     pub name: String,
-    /// The catalogue's name, or a file's path.
-    pub kind: String,
+    /// The catalogue's name, or a file's path; none where the scenario itself has all keys.
+    pub kind: Option<String>,
     /// Hub first, then terminals.
     pub sites: Vec<String>,
     /// Its configuration.
@@ -146,7 +148,8 @@ impl Scenario {
     /// The same file and kinds, with further overrides.
     pub fn overridden(&self, further: &[String]) -> Result<Scenario, Problem> {
         let overrides = [&self.overrides, further].concat();
-        Scenario::parse_with(&self.registry, &self.source_name, &self.text, &overrides)
+        let all = Scenario::parse_with(&self.registry, &self.source_name, &self.text, &overrides)?;
+        if self.chosen_cases.is_empty() { Ok(all) } else { all.with_cases(&self.chosen_cases) }
     }
 
     /// The same with the kinds of a registry.
@@ -180,12 +183,29 @@ impl Scenario {
             changed.remove("cases");
             for (key, value) in flatten("", changes) {
                 let at = |p: KeyProblem| {
-                    place(KeyProblem::new(format!("cases.{i}.set"), format!("{}: {}", p.key, p.message)))
+                    let what = format!("case {name:?}: {}", p.message);
+                    place(KeyProblem::new(format!("cases.{i}.set.{key}"), what))
                 };
                 set(&mut changed, &key, value).map_err(at)?;
             }
-            let changed: ScenarioText = read(changed).map_err(place)?;
-            cases.push(Case::from_text(name, &changed, folder, registry).map_err(place)?);
+            let read_case = |table: Table| {
+                read(table).and_then(|text: ScenarioText| Case::from_text(name, &text, folder, registry))
+            };
+            let case = read_case(changed).map_err(|problem| {
+                // The mistake may be the file's own, which all cases share.
+                let mut shared = table.clone();
+                shared.remove("cases");
+                if read_case(shared).is_err_and(|other| other == problem) {
+                    return place(problem);
+                }
+                // Its key in the case, or the case's one key that has most in common with it.
+                let own = flatten("", changes).into_iter().map(|(key, _)| key);
+                let own = own.filter(|key| problem.key.starts_with(key) || key.starts_with(&problem.key));
+                let own = own.max_by_key(String::len).map_or(String::new(), |key| format!(".{key}"));
+                let what = format!("case {name:?}: {}: {}", problem.key, problem.message);
+                place(KeyProblem::new(format!("cases.{i}.set{own}"), what))
+            })?;
+            cases.push(case);
         }
         Ok(Scenario {
             title: whole.title,
@@ -194,6 +214,7 @@ impl Scenario {
             source_name: source_name.to_owned(),
             text: text.to_owned(),
             overrides: overrides.to_vec(),
+            chosen_cases: Vec::new(),
             registry: Arc::clone(registry),
             axes: whole.axes.into_iter().map(Axis::from).collect(),
             seeds: whole.seeds,
@@ -203,6 +224,19 @@ impl Scenario {
 }
 
 impl Scenario {
+    /// The scenario with only the cases of these names, in its own order.
+    pub fn with_cases(mut self, names: &[String]) -> Result<Scenario, Problem> {
+        let all: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();
+        if let Some(name) = names.iter().find(|name| !all.contains(&name.as_str())) {
+            let meant = did_you_mean(name, all.iter().copied());
+            let what = format!("there is no case {name:?}{meant}; allowed: {}", all.join(", "));
+            return Err(KeyProblem::new("--case", what).within(&self.source_name, ""));
+        }
+        self.cases.retain(|case| names.contains(&case.name));
+        self.chosen_cases = names.to_vec();
+        Ok(self)
+    }
+
     /// Refuses a workload of `case` whose parties cannot reach each other in `plan`, the plan of its network.
     pub fn check_routes(&self, case: &Case, plan: &topology::Plan) -> Result<(), Problem> {
         for Workload { entry, placement, .. } in &case.workloads {
@@ -359,9 +393,9 @@ impl LinkUse {
     fn from_table(name: &str, table: &Table, folder: &Path, kinds: &LinkKinds) -> Result<LinkUse, KeyProblem> {
         let mut over = table.clone();
         let kind = match over.remove("kind") {
-            Some(Value::String(kind)) => kind,
+            Some(Value::String(kind)) => Some(kind),
             Some(_) => return Err(KeyProblem::new("kind", "must be text: a name of the catalogue, or a file")),
-            None => return Err(KeyProblem::new("kind", "is missing; allowed: a name of the catalogue, or a file")),
+            None => None,
         };
         let sites = match over.remove("between").map(Value::try_into::<Vec<String>>) {
             Some(Ok(sites)) if sites.len() >= 2 => sites,
@@ -374,8 +408,18 @@ impl LinkUse {
             check_site_name(site).map_err(|p| p.under("between"))?;
         }
         read_traces(&mut over, folder)?;
-        let file = find_link_with(&kind, folder, kinds).map_err(|message| KeyProblem::new("kind", message))?;
-        let config = file.with(over)?;
+        let config = match &kind {
+            Some(kind) => {
+                let file = find_link_with(kind, folder, kinds).map_err(|message| KeyProblem::new("kind", message))?;
+                file.with(over)?
+            }
+            None if over.is_empty() => {
+                let what =
+                    "is missing; allowed: a name of the catalogue, or a file; or the link's own keys, at least rate";
+                return Err(KeyProblem::new("kind", what));
+            }
+            None => LinkConfig::with_kinds(over, kinds)?,
+        };
         if sites.len() > 2 && config.circuit.is_some() {
             return Err(KeyProblem::new("between", "a circuit joins two sites; allowed: [\"hub\", \"terminal\"]"));
         }
@@ -393,17 +437,20 @@ impl From<RoleText> for Role {
     }
 }
 
-/// Largest file of a rate trace, in bytes.
+/// Largest file of a trace, in bytes.
 const TRACE_BYTES_MAX: u64 = 64 << 20;
 
-/// `rate_trace = { file = "…" }` becomes the file's lines; a name is relative to the scenario's folder.
+/// `file = "…"` of a `rate_trace` or `jitter` becomes the file's lines; a name is relative to the scenario's folder.
 fn read_traces(over: &mut Table, folder: &Path) -> Result<(), KeyProblem> {
-    for side in ["", "forward", "return"] {
+    for (side, trace_key) in
+        ["", "forward", "return"].into_iter().flat_map(|side| [(side, "rate_trace"), (side, "jitter")])
+    {
         let table = if side.is_empty() { Some(&mut *over) } else { over.get_mut(side).and_then(Value::as_table_mut) };
-        let trace = table.and_then(|table| table.get_mut("rate_trace")).and_then(Value::as_table_mut);
+        let trace = table.and_then(|table| table.get_mut(trace_key)).and_then(Value::as_table_mut);
         let Some(trace) = trace else { continue };
         let Some(name) = trace.remove("file") else { continue };
-        let key = if side.is_empty() { "rate_trace.file".to_owned() } else { format!("{side}.rate_trace.file") };
+        let key = format!("{trace_key}.file");
+        let key = if side.is_empty() { key } else { format!("{side}.{key}") };
         let fail = |what: String| KeyProblem::new(key.clone(), what);
         let name = name.as_str().ok_or_else(|| fail("must be text: the name of a file".to_owned()))?;
         let path = folder.join(name);

@@ -206,6 +206,51 @@ fn bad_overrides_name_themselves() {
 }
 
 #[test]
+fn a_link_may_be_written_in_the_scenario() {
+    let text = GOOD.replace("kind = \"geo-two-way\"\n", "one_way_delay = \"270 ms\"\n");
+    let scenario = Scenario::parse("x.toml", &text, &[]).unwrap();
+    let link = &scenario.cases[0].links[0];
+    assert_eq!((&link.kind, link.config.round_trip()), (&None, Duration::from_millis(540)));
+    assert_eq!(link.config.forward.rate.highest().bps, 2_000_000);
+    let none = GOOD.replace("kind = \"geo-two-way\"\n", "").replace("rate = \"2 Mbit/s\"\n", "");
+    let problem = Scenario::parse("x.toml", &none, &[]).unwrap_err().to_string();
+    assert!(
+        problem.starts_with("x.toml:5: links.sat.kind: is missing; allowed: ") && problem.contains("at least rate")
+    );
+    let wrong = text.replace("270 ms", "270");
+    let problem = Scenario::parse("x.toml", &wrong, &[]).unwrap_err().to_string();
+    assert!(problem.starts_with("x.toml:6: links.sat.one_way_delay: "), "{problem}");
+}
+
+#[test]
+fn a_mistake_in_a_case_names_the_case_and_its_line() {
+    let case = "\n[[cases]]\nname = \"C\"\n[cases.set]\n\"links.sat.mtu\" = \"576 B\"\n";
+    for (set, expected) in [
+        ("\"links.sat.rate\" = \"fast\"", "x.toml:38: cases.2.set.links.sat.rate: case \"C\": links.sat.rate: "),
+        ("\"links.sat.rat\" = 3", "x.toml:38: cases.2.set.links.sat.rat: case \"C\": links.sat.rat: unknown key"),
+        ("\"workloads.image.bytes\" = 3", "case \"C\": workloads.0.bytes: "),
+        ("\"links.moon.rate\" = 3", "x.toml:38: cases.2.set.links.moon.rate: case \"C\": there is no link \"moon\""),
+    ] {
+        let problem = Scenario::parse("x.toml", &format!("{GOOD}{case}{set}\n"), &[]).unwrap_err().to_string();
+        assert!(problem.starts_with("x.toml:3") && problem.contains(expected), "{problem}");
+    }
+    // A mistake of all cases stays the file's own.
+    let problem = Scenario::parse("x.toml", &GOOD.replace("2 Mbit/s", "fast"), &[]).unwrap_err().to_string();
+    assert!(problem.starts_with("x.toml:8: links.sat.rate: "), "{problem}");
+}
+
+#[test]
+fn cases_are_chosen_by_name() {
+    let scenario = Scenario::parse("x.toml", GOOD, &[]).unwrap();
+    let chosen = scenario.clone().with_cases(&["64 KB".to_owned()]).unwrap();
+    let names = |scenario: &Scenario| scenario.cases.iter().map(|case| case.name.clone()).collect::<Vec<_>>();
+    assert_eq!((names(&chosen), &chosen.chosen_cases), (vec!["64 KB".to_owned()], &vec!["64 KB".to_owned()]));
+    assert_eq!(names(&chosen.overridden(&["seed=4".to_owned()]).unwrap()), ["64 KB"]);
+    let problem = scenario.with_cases(&["64KB".to_owned()]).unwrap_err().to_string();
+    assert_eq!(problem, "x.toml: --case: there is no case \"64KB\" (did you mean 64 KB?); allowed: 8 KB, 64 KB");
+}
+
+#[test]
 fn a_trace_may_be_a_file_in_the_folder_of_the_scenario() {
     let folder = std::env::temp_dir().join(format!("bentpipe-trace-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
