@@ -29,7 +29,7 @@ use toml::{Table, Value};
 mod circuit;
 pub(crate) mod impairments;
 use circuit::CircuitText;
-use impairments::{LossText, NoiseText, OutageText};
+use impairments::{JitterText, LossText, NoiseText, OutageText};
 
 /// A link, complete and checked.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ struct DirectionText {
     bundle: Option<BundleText>,
     one_way_delay: Option<Duration>,
     geostationary: Option<GeostationaryText>,
-    jitter: Option<Duration>,
+    jitter: Option<JitterText>,
     queue: Option<Table>,
     framing: Option<FramingText>,
     noise: Option<NoiseText>,
@@ -137,11 +137,12 @@ const LINK_KEYS: [&str; 9] =
     ["title", "summary", "carries", "mtu", "forward", "return", "circuit", "sources", "assumptions"];
 
 /// Keys of which one replaces the others when an override sets it.
-const ALTERNATIVES: [(&str, &[&[&str]]); 4] = [
+const ALTERNATIVES: [(&str, &[&[&str]]); 5] = [
     ("", &[&["rate"], &["rate_schedule"], &["rate_trace"], &["bundle"]]),
     ("", &[&["one_way_delay"], &["geostationary"]]),
     ("queue", &[&["bytes"], &["packets"]]),
     ("noise", &[&["ratio"], &["background", "burst", "duration", "gap"], &["profile", "dwell"], &["steps", "repeat"]]),
+    ("jitter", &[&["least", "most"], &["distribution", "mean", "deviation"], &["lines"]]),
 ];
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -318,7 +319,7 @@ pub fn merge_tables(base: &mut Table, over: Table) {
 /// `framing = "ppp"` means `framing = { type = "ppp" }`; `noise = 1e-6` means `noise = { ratio = 1e-6 }`.
 fn expand_shorthands(mut table: Table) -> Table {
     fn expand(table: &mut Table) {
-        for (key, inner) in [("framing", "type"), ("noise", "ratio"), ("loss", "share")] {
+        for (key, inner) in [("framing", "type"), ("noise", "ratio"), ("loss", "share"), ("jitter", "most")] {
             if let Some(value) = table.get_mut(key)
                 && !value.is_table()
             {
@@ -465,9 +466,10 @@ impl DirectionText {
         let impairments: Result<_, _> = impairments
             .map(|(i, table)| registry.impairment(table).map_err(|p| p.under(&format!("impairments.{i}"))))
             .collect();
+        let jitter = self.jitter.map(JitterText::resolve).transpose().map_err(|p| p.under("jitter"))?;
         let medium = MediumConfig {
             one_way_delay,
-            jitter: self.jitter.unwrap_or_default(),
+            jitter: jitter.flatten(),
             outages: outages?,
             loss,
             deliver_damaged: !framing.checks(),

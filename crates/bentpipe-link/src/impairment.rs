@@ -217,29 +217,6 @@ impl Impairment for Outage {
     }
 }
 
-/// Extra delay of each packet that arrives, uniform from zero to a bound.
-#[derive(Debug)]
-pub struct Jitter {
-    most: Duration,
-    random: Stream,
-}
-
-impl Jitter {
-    /// Up to `most`.
-    #[must_use]
-    pub fn new(most: Duration, random: Stream) -> Jitter {
-        Jitter { most, random }
-    }
-}
-
-impl Impairment for Jitter {
-    fn apply(&mut self, _: &Transmission, fate: &mut Fate<'_>) {
-        if !fate.is_discarded() {
-            fate.delay(Duration { ns: (unit(&mut self.random) * self.most.ns as f64) as u64 });
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,7 @@ mod fast_path;
 pub mod framing;
 pub mod geostationary;
 pub mod impairment;
+pub mod jitter;
 pub mod link;
 pub mod medium;
 pub mod node;

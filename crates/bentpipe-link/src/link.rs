@@ -3,7 +3,8 @@
 use crate::circuit::{Circuit, CircuitEvent};
 use crate::config::{DirectionConfig, LinkConfig};
 use crate::direction::Direction;
-use crate::impairment::{Impairment, Jitter, LossProcess};
+use crate::impairment::{Impairment, LossProcess};
+use crate::jitter::Jitter;
 use crate::medium::{Medium, MediumConfig};
 use crate::node::{Node, Port};
 use crate::noise::{NoiseProcess, RatioSchedule};
@@ -11,7 +12,7 @@ use crate::queue::{Queue, QueueConfig};
 use crate::transmitter::Transmitter;
 use bentpipe_net::packet::Packet;
 use bentpipe_net::seed::{Seed, Stream};
-use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::time::Instant;
 
 /// A whole link. Port 0 is the hub, ports 1 and up the terminals; packets that enter at the hub reach every terminal.
 #[derive(Debug)]
@@ -240,8 +241,8 @@ fn impairments(config: &DirectionConfig, stream: impl Fn(&str) -> Stream) -> Vec
     if !config.noise.is_silent() {
         chain.push(Box::new(NoiseProcess::new(config.noise.clone(), stream("noise"))));
     }
-    if config.medium.jitter > Duration::ZERO {
-        chain.push(Box::new(Jitter::new(config.medium.jitter, stream("jitter"))));
+    if let Some(jitter) = &config.medium.jitter {
+        chain.push(Box::new(Jitter::new(jitter.clone(), stream("jitter"))));
     }
     for (number, spec) in config.impairments.iter().enumerate() {
         // Counted among those of its kind: another kind in between shifts no stream.

@@ -2,6 +2,7 @@
 //! [impairments](crate::impairment) decide about each packet.
 
 use crate::impairment::{Fate, Impairment, Outage, PacketLoss, Transmission};
+use crate::jitter::JitterConfig;
 use crate::noise::RatioSchedule;
 use bentpipe_net::packet::Packet;
 use bentpipe_net::time::{Duration, Instant};
@@ -13,8 +14,8 @@ use std::collections::VecDeque;
 pub struct MediumConfig {
     /// From the transmitter's last bit to the receiver's.
     pub one_way_delay: Duration,
-    /// Extra delay of each packet, uniform from zero to this; order is kept.
-    pub jitter: Duration,
+    /// Extra delay of packets; order is kept.
+    pub jitter: Option<JitterConfig>,
     /// Times without reception.
     pub outages: Vec<Outage>,
     /// Loss of whole packets.
@@ -175,7 +176,8 @@ impl<P: Packet> Medium<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::impairment::{Jitter, LossProcess};
+    use crate::impairment::LossProcess;
+    use crate::jitter::{Jitter, JitterConfig};
     use crate::noise::NoiseProcess;
     use bentpipe_net::packet::Dummy;
     use bentpipe_net::seed::Seed;
@@ -214,7 +216,8 @@ mod tests {
 
     #[test]
     fn jitter_keeps_order_and_bounds() {
-        let mut m = medium(vec![Box::new(Jitter::new(Duration::from_millis(30), Seed(5).stream("j")))]);
+        let mut m =
+            medium(vec![Box::new(Jitter::new(JitterConfig::up_to(Duration::from_millis(30)), Seed(5).stream("j")))]);
         for i in 0..1000 {
             m.carry(ms(i * 10), ms(i * 10 + 1), 800, Dummy::new(i, 100));
         }

@@ -523,7 +523,7 @@ impl<'a> Case<'a> {
         if both.iter().any(|direction| !direction.medium.outages.is_empty()) {
             notes.push("The link has outages; the models have none.".to_owned());
         }
-        if both.iter().any(|direction| direction.medium.jitter > Duration::ZERO) {
+        if both.iter().any(|direction| direction.medium.jitter.is_some()) {
             notes.push("Jitter is left out.".to_owned());
         }
         if both.iter().any(|direction| direction.channels > 1) {

@@ -12,6 +12,8 @@ pub struct Estimate {
     pub n: usize,
     /// Their mean.
     pub mean: f64,
+    /// Their median; of an even number, the mean of the middle two.
+    pub median: f64,
     /// Half the width of the mean's confidence interval; none below two samples.
     pub half_width: Option<f64>,
     /// The least sample.
@@ -73,7 +75,14 @@ pub fn estimate(samples: &[f64], confidence: f64) -> Option<Estimate> {
         _ => samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64,
     };
     let half_width = (n > 1).then(|| half_width(variance, n, confidence));
-    Some(Estimate { n, mean, half_width, minimum, maximum, variance })
+    Some(Estimate { n, mean, median: median(samples), half_width, minimum, maximum, variance })
+}
+
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
 }
 
 /// Estimates the share of runs that succeeded, of samples that are 0 or 1; none of others, and below two. The half-width is the

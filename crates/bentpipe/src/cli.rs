@@ -172,6 +172,9 @@ pub struct PredictArguments {
     /// Connections that share the transfer
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub connections: u32,
+    /// Only closed forms: leave out the simulated transfer
+    #[arg(long)]
+    pub formulas_only: bool,
     /// Print JSON instead of the table
     #[arg(long)]
     pub json: bool,
@@ -303,10 +306,17 @@ pub struct RunArguments {
     /// Override a key, such as 'links.sat.one_way_delay=250 ms' or 'workloads.image.bytes=1 MB'
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Run only this case; may be given several times
+    #[arg(long = "case", value_name = "NAME")]
+    pub cases: Vec<String>,
+    /// Run with so many seeds, one after the other: the scenario's and those after it. Each run leaves its results in
+    /// DIR/seed-SEED; the table and DIR/summary.csv have medians, and means with 99 % confidence intervals
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub seeds: Option<u32>,
     /// Capture every port of every case, as CASE.pcapng in the folder
     #[arg(long)]
     pub pcap: bool,
-    /// Print the record as JSON instead of the table
+    /// Print the record (with --seeds: the summary) as JSON instead of the table
     #[arg(long)]
     pub json: bool,
     /// Only check the scenario
@@ -358,6 +368,9 @@ pub struct SweepArguments {
     /// With --until: at most so many seeds
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "until")]
     pub seeds_max: u32,
+    /// Measure these counters of links and hosts too, such as dropped_packets,utilization,pure_acks
+    #[arg(long, value_name = "COUNTER", value_delimiter = ',')]
+    pub measure: Vec<String>,
     /// Of the confidence intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0)]
     pub confidence: f64,

@@ -64,6 +64,11 @@ impl ResultsFolder {
         ResultsFolder::open(name)
     }
 
+    /// A folder in it, for one of several runs.
+    pub fn inner(&self, name: &str) -> Result<ResultsFolder, BadInput> {
+        ResultsFolder::open(self.path.join(name))
+    }
+
     /// The folder.
     pub fn path(&self) -> &Path {
         &self.path

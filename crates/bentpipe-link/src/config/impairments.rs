@@ -1,7 +1,8 @@
 //! Noise, loss, outages and jitter in link files.
 
 use super::check_starts;
-use crate::impairment::{ImpairmentSpec, Jitter, LossProcess, Outage, PacketLoss};
+use crate::impairment::{ImpairmentSpec, LossProcess, Outage, PacketLoss};
+use crate::jitter::{Delays, Jitter, JitterConfig};
 use crate::noise::{NoiseProcess, RatioSchedule, THUNDERSTORM, WANDER, WANDER_DOWNLINK};
 use bentpipe_net::problem::{KeyProblem, read};
 use bentpipe_net::time::{Duration, Instant};
@@ -52,11 +53,31 @@ pub(super) struct OutageText {
     every: Option<Duration>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct JitterText {
-    most: Duration,
+pub(super) struct JitterText {
+    least: Option<Duration>,
+    most: Option<Duration>,
+    distribution: Option<DistributionText>,
+    mean: Option<Duration>,
+    deviation: Option<Duration>,
+    lines: Option<String>,
+    every: Option<Duration>,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum DistributionText {
+    Normal,
+    Gamma,
+}
+
+/// Shortest time that a draw holds for.
+const EVERY_MIN: Duration = Duration::from_millis(10);
+/// Delays of a trace.
+const DELAYS_MAX: usize = 1_000_000;
+/// Longest delay of a trace, in milliseconds.
+const DELAY_MS_MAX: f64 = 60_000.0;
 
 impl NoiseText {
     pub(super) fn resolve(self) -> Result<RatioSchedule, KeyProblem> {
@@ -125,6 +146,90 @@ impl LossText {
     }
 }
 
+impl JitterText {
+    /// None: no jitter, `jitter = "0 s"`.
+    pub(super) fn resolve(self) -> Result<Option<JitterConfig>, KeyProblem> {
+        const ALLOWED: &str =
+            "allowed: most (and least); or distribution, mean and deviation; or lines; each with every";
+        if let Some(every) = self.every.filter(|every| *every < EVERY_MIN) {
+            return Err(KeyProblem::new("every", format!("{every} is too short; allowed: {EVERY_MIN} or more")));
+        }
+        let distribution = match self {
+            JitterText {
+                least,
+                most: Some(most),
+                distribution: None,
+                mean: None,
+                deviation: None,
+                lines: None,
+                ..
+            } => {
+                let least = least.unwrap_or_default();
+                if least > most {
+                    return Err(KeyProblem::new("least", format!("{least} is above most, {most}")));
+                }
+                if most == Duration::ZERO {
+                    return Ok(None);
+                }
+                Delays::Uniform { least, most }
+            }
+            JitterText {
+                least: None,
+                most: None,
+                distribution: Some(kind),
+                mean: Some(mean),
+                deviation: Some(deviation),
+                lines: None,
+                ..
+            } => {
+                let seconds = (mean.as_secs_f64(), deviation.as_secs_f64());
+                let made = match kind {
+                    DistributionText::Normal => Delays::normal(seconds.0, seconds.1),
+                    DistributionText::Gamma => Delays::gamma(seconds.0, seconds.1),
+                };
+                let what = || KeyProblem::new("deviation", "must be above 0, and so must the mean");
+                made.ok_or_else(what)?
+            }
+            JitterText {
+                least: None,
+                most: None,
+                distribution: None,
+                mean: None,
+                deviation: None,
+                lines: Some(ref lines),
+                ..
+            } => Delays::Trace(read_delays(lines)?.into()),
+            _ => return Err(KeyProblem::new("", ALLOWED)),
+        };
+        Ok(Some(JitterConfig { distribution, every: self.every }))
+    }
+}
+
+/// The delays of a trace: a number of milliseconds a line; empty lines and comments after `#` do not count.
+fn read_delays(lines: &str) -> Result<Vec<Duration>, KeyProblem> {
+    let mut delays = Vec::new();
+    for (number, line) in lines.lines().enumerate() {
+        let text = line.split('#').next().unwrap_or_default().trim();
+        if text.is_empty() {
+            continue;
+        }
+        let delay = text.parse::<f64>().ok().filter(|ms| (0.0..=DELAY_MS_MAX).contains(ms));
+        let Some(ms) = delay else {
+            let what =
+                format!("line {}: {text:?} is no delay; allowed: 0 to {DELAY_MS_MAX}, in milliseconds", number + 1);
+            return Err(KeyProblem::new("lines", what));
+        };
+        delays.push(Duration { ns: (ms * 1e6) as u64 });
+        if delays.len() > DELAYS_MAX {
+            return Err(KeyProblem::new("lines", format!("too many delays; allowed: up to {DELAYS_MAX}")));
+        }
+    }
+    if delays.is_empty() {
+        return Err(KeyProblem::new("lines", "no delay; allowed: a number of milliseconds a line"));
+    }
+    Ok(delays)
+}
+
 impl OutageText {
     pub(super) fn resolve(self) -> Result<Outage, KeyProblem> {
         if self.every.is_some_and(|every| every <= self.lasts) {
@@ -151,6 +256,7 @@ pub(crate) fn read_outage(keys: Table) -> Result<ImpairmentSpec, KeyProblem> {
 }
 
 pub(crate) fn read_jitter(keys: Table) -> Result<ImpairmentSpec, KeyProblem> {
-    let JitterText { most } = read(keys)?;
-    Ok(ImpairmentSpec::new("jitter", move |random| Box::new(Jitter::new(most, random))))
+    let none = || KeyProblem::new("most", "a jitter of 0 is none; allowed: more than 0 s");
+    let config = read::<JitterText>(keys)?.resolve()?.ok_or_else(none)?;
+    Ok(ImpairmentSpec::new("jitter", move |random| Box::new(Jitter::new(config.clone(), random))))
 }

@@ -4,6 +4,7 @@ use crate::driver::file;
 use bentpipe_link::catalogue::{LinkFile, named, names, parse_override};
 use bentpipe_link::config::{LinkConfig, merge};
 use bentpipe_link::framing::Framing;
+use bentpipe_link::jitter::{Delays, JitterConfig};
 use bentpipe_link::noise::{RatioSchedule, THUNDERSTORM};
 use bentpipe_link::queue::QueueLimit;
 use bentpipe_net::problem::KeyProblem;
@@ -490,4 +491,35 @@ fn aal5_is_a_framing() {
     let framing = |text| set(BOTH, &[text]).forward.framing;
     assert!(matches!(framing("framing=aal5"), Framing::Aal5(options) if options.llc));
     assert!(matches!(framing("framing={ type = 'aal5', llc = false }"), Framing::Aal5(options) if !options.llc));
+}
+
+#[test]
+fn jitter_has_several_forms() {
+    let jitter = |sets: &[&str]| set(BOTH, sets).forward.medium.jitter;
+    let ms = Duration::from_millis;
+    let uniform = |least, most| Delays::Uniform { least: ms(least), most: ms(most) };
+    assert_eq!(jitter(&["jitter=10 ms"]), Some(JitterConfig { distribution: uniform(0, 10), every: None }));
+    assert_eq!(jitter(&["jitter=10 ms", "jitter=0 s"]), None);
+    let every = Some(Duration::from_secs(15));
+    let stepped = jitter(&["jitter=10 ms", "jitter.every=15 s", "jitter.least=5 ms"]);
+    assert_eq!(stepped, Some(JitterConfig { distribution: uniform(5, 10), every }));
+    // One form replaces another; what they share stays.
+    let gamma = "jitter={ distribution = 'gamma', mean = '6 ms', deviation = '3 ms' }";
+    let expected = JitterConfig { distribution: Delays::gamma(0.006, 0.003).unwrap(), every };
+    assert_eq!(jitter(&["jitter=10 ms", "jitter.every=15 s", gamma]), Some(expected));
+    let trace = jitter(&["jitter={ lines = \"# ping\\n1.5\\n\\n20 # slow\\n\" }"]).unwrap();
+    assert_eq!(trace.distribution, Delays::Trace([Duration { ns: 1_500_000 }, ms(20)].into()));
+    for (wrong, key, part) in [
+        ("jitter={ distribution = 'gamma', mean = '6 ms' }", "forward.jitter", "allowed: most (and least); or"),
+        ("jitter={ distribution = 'gamma', mean = '0 s', deviation = '1 ms' }", "forward.jitter.deviation", "above 0"),
+        ("jitter={ least = '9 ms', most = '1 ms' }", "forward.jitter.least", "is above most, 1 ms"),
+        ("jitter={ most = '9 ms', every = '1 ms' }", "forward.jitter.every", "allowed: 10 ms or more"),
+        ("jitter={ lines = \"1\\n-3\" }", "forward.jitter.lines", "line 2: \"-3\" is no delay"),
+        ("jitter.lines='# none'", "forward.jitter.lines", "no delay"),
+        ("jitter={ distribution = 'pareto' }", "jitter.distribution", "\"pareto\" is unknown"),
+    ] {
+        let problem = try_set(BOTH, &[wrong]).unwrap_err();
+        assert!(problem.key.ends_with(key.trim_start_matches("forward.")), "{wrong}: {problem:?}");
+        assert!(problem.message.contains(part), "{wrong}: {problem:?}");
+    }
 }

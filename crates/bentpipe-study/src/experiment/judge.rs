@@ -491,10 +491,11 @@ impl Samples {
         let mean = above.mean / below.mean;
         let half_width = half(&above).hypot(half(&below) * mean) / below.mean.abs();
         let n = above.n.max(below.n);
-        // The least and the greatest are not defined for a ratio of means.
+        // Median, least and greatest are not defined for a ratio of means.
         Some(Estimate {
             n,
             mean,
+            median: mean,
             half_width: (n > 1).then_some(half_width),
             minimum: mean,
             maximum: mean,

@@ -139,7 +139,7 @@ impl Experiment {
         let mut directions = links.flat_map(|link| [&link.config.forward, &link.config.back]);
         directions.all(|direction| {
             let quiet = matches!(&direction.noise, RatioSchedule::Constant(ratio) if ratio.ratio() == 0.0);
-            quiet && direction.medium.loss.is_none() && direction.medium.jitter == Duration::ZERO
+            quiet && direction.medium.loss.is_none() && direction.medium.jitter.is_none()
         })
     }
 

@@ -214,7 +214,7 @@ fn model_goodput(case: &Case, placement: &Placement) -> Option<f64> {
     };
     let tcp = TcpConfig { receive_window: receiver.receive_window, ack_every: receiver.ack_every, ..sender.clone() };
     let question = Question {
-        name: &link.kind,
+        name: link.kind.as_deref().unwrap_or(&link.name),
         link: &link.config,
         tcp: &tcp,
         direction,

@@ -83,7 +83,7 @@ pub fn leaves_to_chance(link: &LinkConfig) -> bool {
     let chance = |direction: &DirectionConfig| {
         !direction.noise.is_silent()
             || direction.medium.loss.is_some_and(|loss| loss.share > 0.0)
-            || direction.medium.jitter > Duration::ZERO
+            || direction.medium.jitter.is_some()
     };
     chance(&link.forward) || chance(&link.back)
 }

@@ -170,11 +170,11 @@ impl Runs for State<'_> {
         plan.scenario(point as usize, run).map_err(|error| error.to_string())
     }
 
-    fn measure(plan: &Plan, (run, point): (u32, u32), _: &Scenario, ran: Ran) -> Result<RunLine, String> {
+    fn measure(plan: &Plan, (run, point): (u32, u32), scenario: &Scenario, ran: Ran) -> Result<RunLine, String> {
         if !ran.record.complete || ran.record.interrupted {
             return Err("the run did not come to its end".to_owned());
         }
-        Ok(RunLine::of(point, run, plan.run_seed(run), &ran.record))
+        Ok(RunLine::of(point, run, &plan.request.measure, scenario, &ran.record))
     }
 
     fn next(&mut self) -> Option<(u32, u32)> {

@@ -2,9 +2,11 @@
 //! one line a run, written as each one ends).
 
 use super::SweepError;
+use super::counters::{self, Counter, CounterLine};
 use super::plan::{Plan, SeedRule};
 use bentpipe_lab::record::v1::{self, CopyNames};
 use bentpipe_lab::record::{Record, Status, Unit};
+use bentpipe_lab::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -41,6 +43,9 @@ pub struct SweepRequest {
     pub seeds: SeedRule,
     /// In percent.
     pub confidence: f64,
+    /// Counters of links and hosts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measure: Vec<Counter>,
 }
 
 /// One run in the journal.
@@ -57,6 +62,9 @@ pub struct RunLine {
     pub error: Option<String>,
     /// Runs of its workloads.
     pub workloads: Vec<WorkloadLine>,
+    /// Counters of its links and hosts, as far as they are measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counters: Vec<CounterLine>,
 }
 
 /// One workload of one run.
@@ -81,8 +89,8 @@ pub struct WorkloadLine {
 }
 
 impl RunLine {
-    /// The line of a record.
-    pub fn of(point: u32, run: u32, seed: u64, record: &Record) -> RunLine {
+    /// The line of a record of `scenario`, with the counters of `measure`.
+    pub fn of(point: u32, run: u32, measure: &[Counter], scenario: &Scenario, record: &Record) -> RunLine {
         let workloads = record.cases.iter().flat_map(|case| {
             case.workloads.iter().map(|workload| WorkloadLine {
                 case: case.name.clone(),
@@ -98,7 +106,8 @@ impl RunLine {
                     .collect(),
             })
         });
-        RunLine { point, run, seed, error: None, workloads: workloads.collect() }
+        let counters = counters::lines(measure, scenario, record);
+        RunLine { point, run, seed: record.seed, error: None, workloads: workloads.collect(), counters }
     }
 
     /// A line of version 1 as it would be written today; another is left as it is.
@@ -117,7 +126,7 @@ impl RunLine {
 
     /// The line of a run that could not be done.
     pub fn failed(point: u32, run: u32, seed: u64, error: String) -> RunLine {
-        RunLine { point, run, seed, error: Some(error), workloads: Vec::new() }
+        RunLine { point, run, seed, error: Some(error), workloads: Vec::new(), counters: Vec::new() }
     }
 }
 
@@ -136,6 +145,7 @@ impl SweepRequest {
             vary: request.vary.clone(),
             seeds: request.seeds.clone(),
             confidence: request.confidence,
+            measure: request.measure.clone(),
         }
     }
 
@@ -160,6 +170,11 @@ impl SweepRequest {
         }
         if self.confidence != other.confidence {
             return both("--confidence", self.confidence.to_string(), other.confidence.to_string());
+        }
+        if self.measure != other.measure {
+            let list =
+                |of: &SweepRequest| list(&of.measure.iter().map(|counter| counter.id().to_owned()).collect::<Vec<_>>());
+            return both("--measure", list(self), list(other));
         }
         let link = self.links.iter().find(|(kind, text)| other.links.get(*kind) != Some(*text));
         link.map(|(kind, _)| format!("the link {kind} has changed"))

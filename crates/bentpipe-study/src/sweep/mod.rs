@@ -3,6 +3,7 @@
 //! [`plan`] turns what was asked into points, [`engine`] runs what the folder ([`journal`]) does not hold yet,
 //! [`summary`] and [`parquet`] write what came out.
 
+pub mod counters;
 pub mod engine;
 pub mod grid;
 pub mod journal;

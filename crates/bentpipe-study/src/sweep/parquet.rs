@@ -6,7 +6,7 @@ use super::SweepError;
 use super::engine::Outcome;
 use super::journal::{SweepRequest, replace};
 use super::plan::Plan;
-use super::results::NameId;
+use super::results::{NameId, Subject};
 use ::parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use ::parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use ::parquet::errors::ParquetError;
@@ -72,14 +72,21 @@ pub fn write(path: &Path, plan: &Plan, outcome: &Outcome) -> Result<(), SweepErr
                 let name = |id: NameId| outcome.results.name(id);
                 let figure = Figure {
                     case: name(row.case),
-                    workload: name(row.workload.name),
-                    copy: row.workload.copy,
                     repeat: row.repeat,
                     measurement: row.measurement.map_or("", name),
                     unit: units.entry(row.unit).or_insert_with(|| outcome.results.unit(row.unit)).symbol(),
                     value: row.value,
                     status: row.status.name(),
                     error: row.error.map_or("", name),
+                    ..match row.subject {
+                        Subject::Workload { name: workload, copy } => {
+                            Figure { workload: name(workload), copy, ..Figure::default() }
+                        }
+                        Subject::Direction { link, from } => {
+                            Figure { link: name(link), from: name(from), ..Figure::default() }
+                        }
+                        Subject::Host { host } => Figure { host: name(host), ..Figure::default() },
+                    }
                 };
                 table.push(plan, &mut texts, point, result.seed, &figure);
             }
@@ -99,6 +106,9 @@ struct Figure<'a> {
     case: &'a str,
     workload: &'a str,
     copy: Option<u32>,
+    link: &'a str,
+    from: &'a str,
+    host: &'a str,
     repeat: u32,
     measurement: &'a str,
     unit: &'a str,
@@ -168,6 +178,7 @@ impl Table {
         columns.extend([text("measurement", true), text("unit", true)]);
         columns.push(Column { name: "value".into(), unit: None, optional: true, values: Values::Number(Vec::new()) });
         columns.extend([text("status", false), text("error", true)]);
+        columns.extend(["link", "from", "host"].map(|name| text(name, true)));
         Table { columns, numbers }
     }
 
@@ -213,6 +224,9 @@ impl Table {
         put(Cell::Number(figure.value));
         put(Cell::Text(figure.status));
         put(Cell::Text(figure.error));
+        for text in [figure.link, figure.from, figure.host] {
+            put(Cell::Text(text));
+        }
     }
 
     fn flush<W: io::Write + Send>(&mut self, writer: &mut SerializedFileWriter<W>) -> Result<(), ParquetError> {

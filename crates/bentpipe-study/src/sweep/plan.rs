@@ -1,6 +1,7 @@
 //! The runs of a sweep: every point of the grid, and the number of seeds of each.
 
 use super::SweepError;
+use super::counters::Counter;
 use super::grid::{Quantity, Vary, quantity};
 use bentpipe_lab::registry::Registry;
 use bentpipe_lab::scenario::{Scenario, find_link, flatten};
@@ -33,6 +34,8 @@ pub struct Request {
     pub seeds: SeedRule,
     /// Of the confidence intervals, in percent.
     pub confidence: f64,
+    /// Counters of links and hosts to measure.
+    pub measure: Vec<Counter>,
 }
 
 /// The number of seeds of a point.
@@ -132,7 +135,7 @@ impl Plan {
         registry: &Arc<Registry>,
         check: &dyn Fn(&Scenario) -> Result<(), Problem>,
     ) -> Result<Plan, SweepError> {
-        let Request { source_name, text, set, vary, seeds, confidence } = &request;
+        let Request { source_name, text, set, vary, seeds, confidence, measure: _ } = &request;
         let base = Scenario::parse_with(registry, source_name, text, set).map_err(SweepError::Scenario)?;
         if !(*confidence > 50.0 && *confidence < 100.0) {
             let what = format!("--confidence {confidence}: allowed: above 50 and below 100, such as 99");
@@ -171,11 +174,11 @@ impl Plan {
                 SweepError::Request(format!("--vary: with {}: {problem}", shown.join(", ")))
             })?;
             for link in scenario.cases.iter().flat_map(|case| &case.links) {
-                if !plan.links.contains_key(&link.kind) {
-                    let folder = Path::new(&plan.request.source_name).parent().unwrap_or(Path::new(""));
-                    let file = find_link(&link.kind, folder).map_err(SweepError::Request)?;
-                    plan.links.insert(link.kind.clone(), file.text);
-                }
+                // A link without a kind is in the scenario's own text.
+                let Some(kind) = link.kind.as_ref().filter(|kind| !plan.links.contains_key(*kind)) else { continue };
+                let folder = Path::new(&plan.request.source_name).parent().unwrap_or(Path::new(""));
+                let file = find_link(kind, folder).map_err(SweepError::Request)?;
+                plan.links.insert(kind.clone(), file.text);
             }
             plan.points.push(point);
         }

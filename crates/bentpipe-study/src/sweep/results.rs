@@ -1,5 +1,6 @@
 //! Measurements of a sweep's runs, small enough for a million runs.
 
+use super::counters::Source;
 use super::journal::RunLine;
 use bentpipe_lab::record::{Status, Unit};
 use std::collections::BTreeMap;
@@ -27,8 +28,8 @@ pub struct Run {
 pub struct Row {
     /// The case.
     pub case: NameId,
-    /// The workload.
-    pub workload: WorkloadKey,
+    /// The workload, direction or host.
+    pub subject: Subject,
     /// Which repetition.
     pub repeat: u32,
     /// The workload's end.
@@ -43,13 +44,28 @@ pub struct Row {
     pub value: Option<f64>,
 }
 
-/// A workload, or one of its copies.
+/// The subject of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct WorkloadKey {
-    /// Its name.
-    pub name: NameId,
-    /// Which copy, from 1; `None`: it is the only one.
-    pub copy: Option<u32>,
+pub enum Subject {
+    /// A workload, or one of its copies.
+    Workload {
+        /// Its name.
+        name: NameId,
+        /// Which copy, from 1; `None`: it is the only one.
+        copy: Option<u32>,
+    },
+    /// A direction of a link.
+    Direction {
+        /// The link.
+        link: NameId,
+        /// The sending site.
+        from: NameId,
+    },
+    /// A host's TCP connections.
+    Host {
+        /// The site.
+        host: NameId,
+    },
 }
 
 /// A name, by number.
@@ -82,7 +98,7 @@ impl Results {
         for workload in &line.workloads {
             let row = Row {
                 case: names.id(&workload.case),
-                workload: WorkloadKey { name: names.id(&workload.workload), copy: workload.copy },
+                subject: Subject::Workload { name: names.id(&workload.workload), copy: workload.copy },
                 repeat: workload.repeat,
                 status: workload.status,
                 error: workload.error.as_deref().map(|error| names.id(error)),
@@ -95,6 +111,25 @@ impl Results {
             }
             for (name, unit, value) in &workload.measurements {
                 rows.push(Row { measurement: Some(names.id(name)), unit: names.id(unit.name()), value: *value, ..row });
+            }
+        }
+        for counters in &line.counters {
+            let subject = match &counters.source {
+                Source::Direction { link, from } => Subject::Direction { link: names.id(link), from: names.id(from) },
+                Source::Host { host } => Subject::Host { host: names.id(host) },
+            };
+            let case = names.id(&counters.case);
+            for (counter, value) in &counters.values {
+                rows.push(Row {
+                    case,
+                    subject,
+                    repeat: 1,
+                    status: Status::Done,
+                    error: None,
+                    measurement: Some(names.id(counter.id())),
+                    unit: names.id(counter.unit().name()),
+                    value: *value,
+                });
             }
         }
         let run = Run { seed: line.seed, error: line.error.clone(), rows: rows.into() };
@@ -131,15 +166,15 @@ impl Results {
         self.runs.iter().map(|((point, run), result)| (*point, *run, result))
     }
 
-    /// The samples of each (case, workload, measurement) in the first `count` runs of a point, with the unit. A run
+    /// The samples of each (case, subject, measurement) in the first `count` runs of a point, with the unit. A run
     /// gives one sample, the mean over its repetitions; what a failed workload measured is left out.
-    pub fn samples(&self, point: u32, count: u32) -> BTreeMap<(NameId, WorkloadKey, NameId), (NameId, Vec<f64>)> {
+    pub fn samples(&self, point: u32, count: u32) -> BTreeMap<(NameId, Subject, NameId), (NameId, Vec<f64>)> {
         let mut all: BTreeMap<_, (NameId, Vec<f64>)> = BTreeMap::new();
         for (_, run) in self.runs_of(point, count) {
             let mut sums: BTreeMap<_, (NameId, f64, f64)> = BTreeMap::new();
             for row in run.rows.iter().filter(|row| row.status != Status::Failed) {
                 if let (Some(measurement), Some(value)) = (row.measurement, row.value) {
-                    let sum = sums.entry((row.case, row.workload, measurement)).or_insert((row.unit, 0.0, 0.0));
+                    let sum = sums.entry((row.case, row.subject, measurement)).or_insert((row.unit, 0.0, 0.0));
                     (sum.1, sum.2) = (sum.1 + value, sum.2 + 1.0);
                 }
             }

@@ -1,11 +1,14 @@
-//! The summary of a sweep: for each point, workload and measurement the mean and its confidence interval.
+//! The summary of a sweep: for each point, subject and measurement the mean with its confidence interval, and the median.
 
+use super::counters::Source;
 use super::engine::Outcome;
 use super::grid::Quantity;
+use super::journal::RunLine;
 use super::plan::Plan;
-use super::results::{NameId, WorkloadKey};
+use super::results::{NameId, Results, Subject};
 use crate::statistics::{Estimate, estimate};
-use bentpipe_lab::record::{self, Status, Unit};
+use bentpipe_lab::record::{self, Record, Status, Unit};
+use bentpipe_lab::scenario::Scenario;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,11 +44,9 @@ pub struct SummaryRow {
     pub values: Vec<VariedValue>,
     /// The case.
     pub case: String,
-    /// The workload.
-    pub workload: String,
-    /// Which of its copies, from 1; absent where it has only one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub copy: Option<u32>,
+    /// The workload, direction or host.
+    #[serde(flatten)]
+    pub subject: SubjectName,
     /// The quantity; empty for a workload that never measured anything.
     pub measurement: String,
     /// Its unit; absent where nothing was measured.
@@ -55,6 +56,8 @@ pub struct SummaryRow {
     pub n: usize,
     /// Their mean.
     pub mean: Option<f64>,
+    /// Their median.
+    pub median: Option<f64>,
     /// Half the width of the mean's confidence interval; needs two runs.
     pub half_width: Option<f64>,
     /// The least.
@@ -67,10 +70,43 @@ pub struct SummaryRow {
     pub errors: usize,
 }
 
+/// The subject of a row, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum SubjectName {
+    /// A workload.
+    Workload {
+        /// Its name.
+        workload: String,
+        /// Which of its copies, from 1; absent where it has only one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        copy: Option<u32>,
+    },
+    /// A direction of a link, or a host.
+    Counters(Source),
+}
+
+impl SubjectName {
+    fn of(subject: Subject, results: &Results) -> SubjectName {
+        let name = |id: NameId| results.name(id).to_owned();
+        match subject {
+            Subject::Workload { name: workload, copy } => SubjectName::Workload { workload: name(workload), copy },
+            Subject::Direction { link, from } => {
+                SubjectName::Counters(Source::Direction { link: name(link), from: name(from) })
+            }
+            Subject::Host { host } => SubjectName::Counters(Source::Host { host: name(host) }),
+        }
+    }
+}
+
 impl SummaryRow {
-    /// The workload for people: `web (2)`.
+    /// The subject for people: `web (2)`, `sat from hub`.
     pub fn label(&self) -> String {
-        record::label(&self.workload, self.copy)
+        match &self.subject {
+            SubjectName::Workload { workload, copy } => record::label(workload, *copy),
+            SubjectName::Counters(Source::Direction { link, from }) => format!("{link} from {from}"),
+            SubjectName::Counters(Source::Host { host }) => host.clone(),
+        }
     }
 }
 
@@ -89,15 +125,33 @@ pub struct VariedValue {
 
 /// Sums up what came out.
 pub fn summarise(plan: &Plan, outcome: &Outcome) -> Summary {
-    let results = &outcome.results;
     let quantities: Vec<Option<Vec<Quantity>>> = plan.varies.iter().map(|vary| vary.quantities()).collect();
-    let shapes = shapes(outcome);
+    let values = plan.points.iter().map(|point| {
+        let values =
+            (plan.labels(point).zip(&point.choices).zip(&quantities)).map(|(((_, text), choice), quantities)| {
+                let quantity = quantities.as_ref().map(|all| all[*choice]);
+                VariedValue { text: text.to_owned(), value: quantity.map(|q| q.value), unit: quantity.map(|q| q.unit) }
+            });
+        values.collect()
+    });
+    let points: Vec<(Vec<VariedValue>, u32)> = values.zip(outcome.targets.iter().copied()).collect();
+    Summary {
+        complete: outcome.complete,
+        runs: outcome.done,
+        errors: outcome.errors,
+        vary: plan.varies.iter().map(|vary| vary.key.clone()).collect(),
+        ..Summary::of(&plan.title, plan.request.confidence, &points, &outcome.results)
+    }
+}
+
+/// The rows of points, each with its values and the number of its runs that count.
+fn rows(points: &[(Vec<VariedValue>, u32)], confidence: f64, results: &Results) -> Vec<SummaryRow> {
+    let shapes = shapes(points, results);
     let mut rows = Vec::new();
-    for (number, point) in plan.points.iter().enumerate() {
-        let number = number as u32;
-        let count = outcome.targets[number as usize];
+    for (number, (values, count)) in points.iter().enumerate() {
+        let (number, count) = (number as u32, *count);
         let samples = results.samples(number, count);
-        let mut failed: BTreeMap<(NameId, WorkloadKey), usize> = BTreeMap::new();
+        let mut failed: BTreeMap<(NameId, Subject), usize> = BTreeMap::new();
         let (mut errors, mut done) = (0, 0);
         for (_, run) in results.runs_of(number, count) {
             errors += usize::from(run.error.is_some());
@@ -106,72 +160,56 @@ pub fn summarise(plan: &Plan, outcome: &Outcome) -> Summary {
                 .rows
                 .iter()
                 .filter(|row| row.status == Status::Failed)
-                .map(|row| (row.case, row.workload, row.repeat))
+                .map(|row| (row.case, row.subject, row.repeat))
                 .collect();
-            for (case, workload, _) in times {
-                *failed.entry((case, workload)).or_default() += 1;
+            for (case, subject, _) in times {
+                *failed.entry((case, subject)).or_default() += 1;
             }
         }
         if done == 0 {
             continue;
         }
-        let values: Vec<VariedValue> = (plan.labels(point).zip(&point.choices).zip(&quantities))
-            .map(|(((_, text), choice), quantities)| {
-                let quantity = quantities.as_ref().map(|all| all[*choice]);
-                VariedValue { text: text.to_owned(), value: quantity.map(|q| q.value), unit: quantity.map(|q| q.unit) }
-            })
-            .collect();
-        for Shape { case, workload, measurement, unit } in &shapes {
-            let known = measurement.and_then(|measurement| samples.get(&(*case, *workload, measurement)));
-            let known = known.and_then(|(_, samples)| estimate(samples, plan.confidence()));
+        for Shape { case, subject, measurement, unit } in &shapes {
+            let known = measurement.and_then(|measurement| samples.get(&(*case, *subject, measurement)));
+            let known = known.and_then(|(_, samples)| estimate(samples, confidence / 100.0));
             rows.push(SummaryRow {
                 point: number,
                 values: values.clone(),
                 case: results.name(*case).to_owned(),
-                workload: results.name(workload.name).to_owned(),
-                copy: workload.copy,
+                subject: SubjectName::of(*subject, results),
                 measurement: measurement.map_or(String::new(), |id| results.name(id).to_owned()),
                 unit: unit.map(|id| results.unit(id)),
                 n: known.map_or(0, |known| known.n),
                 mean: known.map(|known| known.mean),
+                median: known.map(|known| known.median),
                 half_width: known.and_then(|known: Estimate| known.half_width),
                 minimum: known.map(|known| known.minimum),
                 maximum: known.map(|known| known.maximum),
-                failed: failed.get(&(*case, *workload)).copied().unwrap_or(0),
+                failed: failed.get(&(*case, *subject)).copied().unwrap_or(0),
                 errors,
             });
         }
     }
-    Summary {
-        format: "bentpipe-sweep-summary".to_owned(),
-        version: 2,
-        title: plan.title.clone(),
-        complete: outcome.complete,
-        runs: outcome.done,
-        errors: outcome.errors,
-        confidence: plan.request.confidence,
-        vary: plan.varies.iter().map(|vary| vary.key.clone()).collect(),
-        rows,
-    }
+    rows
 }
 
 /// One thing that is measured in the sweep.
 struct Shape {
     case: NameId,
-    workload: WorkloadKey,
+    subject: Subject,
     measurement: Option<NameId>,
     unit: Option<NameId>,
 }
 
-/// All of them, workloads and measurements in the order of their first appearance.
-fn shapes(outcome: &Outcome) -> Vec<Shape> {
-    let mut workloads: Vec<(NameId, WorkloadKey)> = Vec::new();
-    let mut measurements: BTreeMap<(NameId, WorkloadKey), Vec<(NameId, NameId)>> = BTreeMap::new();
-    for (_, _, run) in outcome.results.all().filter(|(point, run, _)| *run < outcome.targets[*point as usize]) {
+/// All of them, subjects and measurements in the order of their first appearance.
+fn shapes(points: &[(Vec<VariedValue>, u32)], results: &Results) -> Vec<Shape> {
+    let mut subjects: Vec<(NameId, Subject)> = Vec::new();
+    let mut measurements: BTreeMap<(NameId, Subject), Vec<(NameId, NameId)>> = BTreeMap::new();
+    for (_, _, run) in results.all().filter(|(point, run, _)| *run < points[*point as usize].1) {
         for row in &run.rows {
-            let workload = (row.case, row.workload);
-            let known = measurements.entry(workload).or_insert_with(|| {
-                workloads.push(workload);
+            let subject = (row.case, row.subject);
+            let known = measurements.entry(subject).or_insert_with(|| {
+                subjects.push(subject);
                 Vec::new()
             });
             if let Some(measurement) = row.measurement.filter(|id| known.iter().all(|(known, _)| known != id)) {
@@ -180,19 +218,48 @@ fn shapes(outcome: &Outcome) -> Vec<Shape> {
         }
     }
     let mut shapes = Vec::new();
-    for (case, workload) in workloads {
-        let measured = measurements.remove(&(case, workload)).unwrap_or_default();
+    for (case, subject) in subjects {
+        let measured = measurements.remove(&(case, subject)).unwrap_or_default();
         if measured.is_empty() {
-            shapes.push(Shape { case, workload, measurement: None, unit: None });
+            shapes.push(Shape { case, subject, measurement: None, unit: None });
         }
         for (measurement, unit) in measured {
-            shapes.push(Shape { case, workload, measurement: Some(measurement), unit: Some(unit) });
+            shapes.push(Shape { case, subject, measurement: Some(measurement), unit: Some(unit) });
         }
     }
     shapes
 }
 
 impl Summary {
+    /// The summary of points without a key that varies; all their runs are done.
+    fn of(title: &str, confidence: f64, points: &[(Vec<VariedValue>, u32)], results: &Results) -> Summary {
+        let rows = rows(points, confidence, results);
+        let runs = points.iter().map(|(_, count)| *count as usize).sum();
+        Summary {
+            format: "bentpipe-sweep-summary".to_owned(),
+            version: 2,
+            title: title.to_owned(),
+            complete: true,
+            runs: (runs, runs),
+            errors: 0,
+            confidence,
+            vary: Vec::new(),
+            rows,
+        }
+    }
+
+    /// The summary of runs of one scenario, each with a seed of its own. `confidence`: of the intervals, in percent.
+    #[must_use]
+    pub fn of_seeds(scenario: &Scenario, confidence: f64, records: &[Record]) -> Summary {
+        let mut results = Results::default();
+        let mut count = 0;
+        for record in records {
+            results.insert(&RunLine::of(0, count, &[], scenario, record));
+            count += 1;
+        }
+        Summary::of(&scenario.title, confidence, &[(Vec::new(), count)], &results)
+    }
+
     /// The summary as pretty JSON with a final newline.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
@@ -206,7 +273,8 @@ impl Summary {
             head.extend(value.value.map(|_| field(&format!("{key}.text"))));
         }
         head.push(
-            "case,workload,copy,measurement,unit,confidence,n,mean,half_width,minimum,maximum,failed,errors".to_owned(),
+            "case,workload,copy,link,from,host,measurement,unit,confidence,n,mean,median,half_width,minimum,maximum,failed,errors"
+                .to_owned(),
         );
         let mut lines = vec![head.join(",")];
         let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
@@ -216,11 +284,19 @@ impl Summary {
                 line.extend(value.value.map(|value| value.to_string()));
                 line.push(field(&value.text));
             }
-            line.extend([&row.case, &row.workload].map(|text| field(text)));
-            line.push(row.copy.map_or(String::new(), |copy| copy.to_string()));
+            line.push(field(&row.case));
+            let copies = |copy: Option<u32>| copy.map_or(String::new(), |copy| copy.to_string());
+            let none = String::new;
+            line.extend(match &row.subject {
+                SubjectName::Workload { workload, copy } => [field(workload), copies(*copy), none(), none(), none()],
+                SubjectName::Counters(Source::Direction { link, from }) => {
+                    [none(), none(), field(link), field(from), none()]
+                }
+                SubjectName::Counters(Source::Host { host }) => [none(), none(), none(), none(), field(host)],
+            });
             line.extend([row.measurement.as_str(), row.unit.as_ref().map_or("", Unit::symbol)].map(field));
             line.extend([self.confidence.to_string(), row.n.to_string()]);
-            line.extend([row.mean, row.half_width, row.minimum, row.maximum].map(number));
+            line.extend([row.mean, row.median, row.half_width, row.minimum, row.maximum].map(number));
             line.extend([row.failed.to_string(), row.errors.to_string()]);
             lines.push(line.join(","));
         }

@@ -18,9 +18,10 @@ fn render(summary: &Summary) -> String {
     let cases = summary.rows.iter().any(|row| row.case != summary.rows[0].case);
     let mut blocks: Vec<Vec<&SummaryRow>> = Vec::new();
     for row in &summary.rows {
+        // Where no key varies, the measurements of one subject share a block.
         let same = |other: &SummaryRow| {
-            (&other.case, &other.workload, other.copy, &other.measurement)
-                == (&row.case, &row.workload, row.copy, &row.measurement)
+            (&other.case, &other.subject) == (&row.case, &row.subject)
+                && (summary.vary.is_empty() || other.measurement == row.measurement)
         };
         match blocks.iter_mut().find(|block| same(block[0])) {
             Some(block) => block.push(row),
@@ -50,6 +51,9 @@ const SAME: f64 = 1e-9;
 fn render_block(summary: &Summary, rows: &[&SummaryRow], cases: bool) -> String {
     let first = rows[0];
     let place = if cases { format!("{}, {}", first.case, first.label()) } else { first.label() };
+    if summary.vary.is_empty() && first.unit.is_some() {
+        return render_subject(summary, rows, &place);
+    }
     let Some(unit) = &first.unit else {
         let failed: usize = rows.iter().map(|row| row.failed).sum();
         return format!("\n{place}: measured nothing; failed {failed} times\n");
@@ -67,28 +71,50 @@ fn render_block(summary: &Summary, rows: &[&SummaryRow], cases: bool) -> String 
         let failed = if failed > 0 { format!(" that did not fail ({failed} did)") } else { String::new() };
         return format!("\n{place}: {name}: {} in every run{failed}\n", write(mean));
     }
-    let mut head: Vec<String> = summary.vary.clone();
-    head.extend([format!("± ({} %)", summary.confidence)]);
-    head.insert(summary.vary.len(), "mean".to_owned());
-    head.extend(["least", "most", "runs", "failed"].map(str::to_owned));
-    let mut table = vec![head];
+    let mut table = vec![summary.vary.iter().cloned().chain(head(summary)).collect()];
     for row in rows {
-        let number = |value: Option<f64>| value.map_or("–".to_owned(), write);
-        let mut cells: Vec<String> = row.values.iter().map(|value| value.text.clone()).collect();
-        let same = row.half_width.zip(row.mean).is_some_and(|(half, mean)| half <= mean.abs() * SAME);
-        let spread = if same { "the same in every run".to_owned() } else { number(row.half_width) };
-        cells.extend([number(row.mean), spread, number(row.minimum), number(row.maximum)]);
-        cells.extend([row.n.to_string(), (row.failed + row.errors).to_string()]);
-        table.push(cells);
+        let values = row.values.iter().map(|value| value.text.clone());
+        table.push(values.chain(numbers(row, &write)).collect());
     }
-    let varied = summary.vary.len();
+    format!("\n{place}: {name}\n{}", aligned(&table, summary.vary.len()))
+}
+
+/// The measurements of one subject, a line each.
+fn render_subject(summary: &Summary, rows: &[&SummaryRow], place: &str) -> String {
+    let mut table: Vec<Vec<String>> = vec![std::iter::once(String::new()).chain(head(summary)).collect()];
+    for row in rows {
+        let Some(unit) = &row.unit else { continue };
+        let name = quantity::name(&row.measurement);
+        let write = |value: f64| quantity::measurement(unit, value);
+        table.push(std::iter::once(name).chain(numbers(row, &write)).collect());
+    }
+    format!("\n{place}\n{}", aligned(&table, 1))
+}
+
+fn head(summary: &Summary) -> [String; 7] {
+    let spread = format!("± ({} %)", summary.confidence);
+    ["median", "mean", &spread, "least", "most", "runs", "failed"].map(str::to_owned)
+}
+
+/// The cells under [`head`].
+fn numbers(row: &SummaryRow, write: &dyn Fn(f64) -> String) -> [String; 7] {
+    let number = |value: Option<f64>| value.map_or("–".to_owned(), write);
+    let same = row.half_width.zip(row.mean).is_some_and(|(half, mean)| half <= mean.abs() * SAME);
+    let spread = if same { "the same in every run".to_owned() } else { number(row.half_width) };
+    let [median, mean, least, most] = [row.median, row.mean, row.minimum, row.maximum].map(number);
+    [median, mean, spread, least, most, row.n.to_string(), (row.failed + row.errors).to_string()]
+}
+
+/// Lines of a table; the first `left` columns are aligned to the left.
+fn aligned(table: &[Vec<String>], left: usize) -> String {
+    let columns = table.first().map_or(0, Vec::len);
     let widths: Vec<usize> =
-        (0..table[0].len()).map(|i| table.iter().map(|row| row[i].chars().count()).max().unwrap_or(0)).collect();
-    let mut out = format!("\n{place}: {name}\n");
-    for row in &table {
+        (0..columns).map(|i| table.iter().map(|row| row[i].chars().count()).max().unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in table {
         let mut line = String::new();
         for (i, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let cell = if i < varied { format!("  {cell:<width$}") } else { format!("  {cell:>width$}") };
+            let cell = if i < left { format!("  {cell:<width$}") } else { format!("  {cell:>width$}") };
             line.push_str(&cell);
         }
         out.push_str(line.trim_end());

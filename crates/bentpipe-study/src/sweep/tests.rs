@@ -1,9 +1,10 @@
+use super::counters::Counter;
 use super::engine::{self, Outcome, Shard, SweepOptions};
 use super::journal::{Folder, SweepRequest};
 use super::plan::{Plan, Request, SeedRule};
 use super::summary::{Summary, summarise};
 use super::*;
-use crate::runner::{Event, Progress, Runner, World};
+use crate::runner::{Event, Progress, Runner, Virtual, World};
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::Field;
 use bentpipe_lab::events::Sink;
@@ -40,6 +41,7 @@ pub fn request(vary: &[&str]) -> Request {
         vary: vary.iter().map(|text| (*text).to_owned()).collect(),
         seeds: SeedRule::Count(4),
         confidence: 99.0,
+        measure: Vec::new(),
     }
 }
 
@@ -307,7 +309,7 @@ fn a_run_that_breaks_is_reported_and_tried_again() {
     // Of the seeds 7 to 10 two broke, and of the others 10 failed.
     let last = text.lines().last().unwrap();
     assert!(
-        last.starts_with("2,0.0001,1e-4,sweep test,transfer,,goodput,bit/s,99,1,") && last.ends_with(",1,2"),
+        last.starts_with("2,0.0001,1e-4,sweep test,transfer,,,,,goodput,bit/s,99,1,") && last.ends_with(",1,2"),
         "{text}"
     );
     parquet::write(&scratch.at("results.parquet"), &plan, &outcome).unwrap();
@@ -387,7 +389,10 @@ fn the_summary_reads_well() {
     assert!(summary.measured("goodput") && !summary.measured("goodputt"));
     let csv = summary.to_csv();
     assert!(csv.starts_with("point,links.sat.noise.ratio,links.sat.noise.ratio.text,case,workload,copy,"), "{csv}");
-    assert!(csv.contains("\n1,0.000001,1e-6,sweep test,transfer,,bytes,B,99,4,100000,0,100000,100000,0,0\n"), "{csv}");
+    assert!(
+        csv.contains("\n1,0.000001,1e-6,sweep test,transfer,,,,,bytes,B,99,4,100000,100000,0,100000,100000,0,0\n"),
+        "{csv}"
+    );
     let json: serde_json::Value = serde_json::from_str(&summary.to_json().unwrap()).unwrap();
     assert_eq!(json["rows"][1]["values"][0]["value"], 1e-9);
     // By hand from the samples: t(3, 0.995) = 5.841.
@@ -401,7 +406,44 @@ fn the_summary_reads_well() {
     let variance = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 3.0;
     let row = summary.rows.iter().find(|row| row.point == 1 && row.measurement == "goodput").unwrap();
     assert_eq!((row.n, row.mean), (4, Some(mean)));
+    let mut sorted = samples.clone();
+    sorted.sort_by(f64::total_cmp);
+    assert_eq!(row.median, Some((sorted[1] + sorted[2]) / 2.0));
+    assert!(text.contains("median"), "{text}");
     assert!((row.half_width.unwrap() / (5.841 * (variance / 4.0).sqrt()) - 1.0).abs() < 1e-4);
+}
+
+/// Over the real simulator: counters of both directions and both hosts, next to what the workload measures.
+#[test]
+fn links_and_hosts_are_measured_where_asked() {
+    let scratch = Scratch::new("counters");
+    let measure = ["link_bytes", "utilization", "pure_acks"].map(|id| Counter::parse(id).unwrap()).to_vec();
+    let mut asked = Request { measure, ..request(&["links.sat.noise.ratio=1e-9,1e-5"]) };
+    asked.seeds = SeedRule::Count(2);
+    let plan = planned(asked.clone());
+    let outcome = run(&plan, &options(&scratch.0), &Virtual).unwrap();
+    let summary = summarise(&plan, &outcome);
+    let mean = |point: u32, label: &str, measurement: &str| {
+        let rows = summary.rows.iter().filter(|row| row.point == point && row.label() == label);
+        rows.filter(|row| row.measurement == measurement).find_map(|row| row.mean).unwrap()
+    };
+    // 100 kB of a file in segments of 1448 bytes, every second one acknowledged, and what was sent again.
+    for (point, more) in [(0, 0.0), (1, 1.0)] {
+        assert!((100_000.0..130_000.0).contains(&mean(point, "sat from hub", "link_bytes")));
+        let share = mean(point, "sat from hub", "utilization");
+        assert!(share > 0.0 && share < 1.0, "{share}");
+        assert!((35.0..120.0 + more * 40.0).contains(&mean(point, "site", "pure_acks")));
+        assert!(mean(point, "hub", "pure_acks") <= 4.0 && mean(point, "transfer", "goodput") > 0.0);
+    }
+    assert!(mean(1, "sat from hub", "link_bytes") > mean(0, "sat from hub", "link_bytes"));
+    let csv = summary.to_csv();
+    assert!(csv.contains(",sat,hub,,link_bytes,B,99,2,") && csv.contains(",site,pure_acks,1,99,2,"), "{csv}");
+    // A folder belongs to one request.
+    asked.measure.clear();
+    let other = run(&planned(asked), &options(&scratch.0), &Virtual).unwrap_err().to_string();
+    assert!(other.contains("--measure: link_bytes; utilization; pure_acks there, none now"), "{other}");
+    let wrong = Counter::parse("droped_packets").unwrap_err().to_string();
+    assert!(wrong.contains("did you mean dropped_packets?") && wrong.contains("utilization"), "{wrong}");
 }
 
 /// A folder that bentpipe 0.1.0 left: copies in names, shares and counts with the same unit.

@@ -226,7 +226,9 @@ mod tests {
             loss: None,
             connections: 1,
         };
-        let predicted = crate::predict::predict(&question).unwrap().simulated.unwrap().seconds;
+        let mut prediction = crate::predict::predict(&question).unwrap();
+        prediction.simulate(&question);
+        let predicted = prediction.simulated.unwrap().seconds;
         assert!((ours / predicted - 1.0).abs() < 0.001, "{ours} s, predicted {predicted} s");
         let open = [super::super::Atom::size(Side::Hub, "send_buffer", 8 << 20)];
         let raised = times(&link, &Hosts::alike(&tcp).with(&open).unwrap(), &transfer, 1).unwrap().0[0];

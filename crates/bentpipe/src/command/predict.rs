@@ -31,7 +31,9 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<ExitCode> {
         connections: arguments.connections,
     };
     let mut prediction = predict::predict(&question).map_err(|error| BadInput(error.to_string()))?;
-    prediction.simulate(&question);
+    if !arguments.formulas_only {
+        prediction.simulate(&question);
+    }
     let text = if arguments.json { prediction.to_json()? } else { table(&prediction, &arguments.tcp) };
     if arguments.json { terminal::print_json(&text) } else { terminal::print(&text) }?;
     Ok(ExitCode::SUCCESS)

@@ -2,26 +2,34 @@
 
 use super::BadInput;
 use crate::cli::{Compare, RunArguments};
+use crate::files::write_whole;
 use crate::results::{RECORD, REPORT, ResultsFolder, Saved};
 use crate::{stop, terminal};
 use anyhow::Context;
-use bentpipe_host::namespace::acquire_privilege;
+use bentpipe_host::namespace::{Privilege, acquire_privilege};
 use bentpipe_lab::events::{CaseStarted, Event, Sink, Snapshot, WorkloadSnapshot};
 use bentpipe_lab::files::{TEXT_BYTES_MAX, read_text};
 use bentpipe_lab::live::{self, LiveError, LiveOptions};
+use bentpipe_lab::record::Record;
 use bentpipe_lab::report;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedError, SimulatedOptions};
 use bentpipe_net::text::printable;
 use bentpipe_net::time;
+use bentpipe_study::sweep::summary::Summary;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// A run that was later than its limits.
 const EXIT_INVALID: u8 = 3;
+/// Confidence of the intervals over several seeds, in percent.
+const CONFIDENCE: f64 = 99.0;
+/// The summary of several seeds.
+const SUMMARY: &str = "summary.csv";
 
 /// Runs the scenario and leaves record.json and report.html.
 pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
@@ -29,6 +37,9 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let text = read_text(&arguments.scenario, TEXT_BYTES_MAX)
         .map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
     let mut scenario = Scenario::parse(&name, &text, &arguments.set).map_err(BadInput::from)?;
+    if !arguments.cases.is_empty() {
+        scenario = scenario.with_cases(&arguments.cases).map_err(BadInput::from)?;
+    }
     if arguments.compare == Some(Compare::Gateway) {
         scenario = scenario.compare_gateway().map_err(BadInput::from)?;
     }
@@ -45,66 +56,144 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         true => None,
         false => Some(acquire_privilege().map_err(|error| BadInput(error.to_string()))?),
     };
-    let mut out = match arguments.out {
-        Some(out) => ResultsFolder::open(out)?,
+    let out = match &arguments.out {
+        Some(out) => ResultsFolder::open(out.clone())?,
         None => ResultsFolder::open_new(&default_folder(&arguments.scenario))?,
     };
-    let names = scenario.cases.iter().enumerate().map(|(number, case)| case.capture_name(number));
-    out.keep_captures(&names.collect::<Vec<_>>())?;
     let stop = stop::flag_on_signals()?;
-    let mut display = ProgressDisplay::new(privilege.is_some());
-    let capture_directory = arguments.pcap.then(|| out.path().to_owned());
-    let record = match privilege {
-        Some(privilege) => {
-            let options = LiveOptions { privilege, capture_directory };
-            live::run(&scenario, &options, &stop, &mut display).map_err(live_problem)
+    let run = Run { privilege, pcap: arguments.pcap, skip_live: arguments.skip_live, stop: &stop };
+    match arguments.seeds {
+        Some(seeds) => run.seeds(&mut scenario, out, seeds, arguments.json),
+        None => run.one(&scenario, out, arguments.json),
+    }
+}
+
+/// What all runs of one command share.
+struct Run<'a> {
+    /// Of a live run.
+    privilege: Option<Privilege>,
+    pcap: bool,
+    skip_live: bool,
+    stop: &'a AtomicBool,
+}
+
+impl Run<'_> {
+    /// Runs a scenario once.
+    fn record(&self, scenario: &Scenario, out: &mut ResultsFolder) -> anyhow::Result<Record> {
+        let names = scenario.cases.iter().enumerate().map(|(number, case)| case.capture_name(number));
+        out.keep_captures(&names.collect::<Vec<_>>())?;
+        let mut display = ProgressDisplay::new(self.privilege.is_some());
+        let capture_directory = self.pcap.then(|| out.path().to_owned());
+        let record = match self.privilege {
+            Some(privilege) => {
+                let options = LiveOptions { privilege, capture_directory };
+                live::run(scenario, &options, self.stop, &mut display).map_err(live_problem)
+            }
+            None => {
+                let options = SimulatedOptions { capture_directory, skip_live: self.skip_live };
+                simulated::run_with_events(scenario, &options, self.stop, &mut display).map_err(simulated_problem)
+            }
+        };
+        display.clear();
+        record
+    }
+
+    /// Runs a scenario once, and leaves record.json and report.html.
+    fn one(&self, scenario: &Scenario, mut out: ResultsFolder, as_json: bool) -> anyhow::Result<ExitCode> {
+        let record = self.record(scenario, &mut out)?;
+        let json = record.to_json().context("cannot write the record as JSON")?;
+        let saved = out.save(json.as_bytes(), report::html(&record).as_bytes());
+        let printed = if as_json {
+            terminal::print_json(&json)
+        } else {
+            let table = report::text(&record, terminal::width(), terminal::colour());
+            let mut places = String::new();
+            if let Some(earlier) = &saved.earlier {
+                places.push_str(&format!("earlier record: {}\n", earlier.display()));
+            }
+            if let Some(folder) = &saved.folder {
+                places.push_str(&format!("record: {0}/{RECORD}\nreport: {0}/{REPORT}\n", folder.display()));
+            }
+            std::io::stdout().write_all((table + &printable(&places)).as_bytes())
+        };
+        let not_saved = saved.problem.is_some();
+        report_problem(saved);
+        unless_closed(printed)?;
+        Ok(if not_saved { ExitCode::FAILURE } else { ExitCode::from(status(&record)) })
+    }
+
+    /// Runs a scenario with several seeds, and leaves each run's results in a folder of its own, and their summary.
+    fn seeds(
+        &self,
+        scenario: &mut Scenario,
+        out: ResultsFolder,
+        seeds: u32,
+        as_json: bool,
+    ) -> anyhow::Result<ExitCode> {
+        let (first, own) = (scenario.seed, scenario.overrides.clone());
+        let (mut records, mut worst, mut not_saved) = (Vec::new(), 0, 0);
+        for number in 0..seeds {
+            scenario.seed = first.wrapping_add(u64::from(number));
+            scenario.overrides = [&own[..], &[format!("seed={}", scenario.seed)]].concat();
+            let mut folder = out.inner(&format!("seed-{}", scenario.seed))?;
+            let record = self.record(scenario, &mut folder)?;
+            let json = record.to_json().context("cannot write the record as JSON")?;
+            let saved = folder.save(json.as_bytes(), report::html(&record).as_bytes());
+            not_saved += usize::from(saved.problem.is_some());
+            report_problem(saved);
+            let code = status(&record);
+            if code == EXIT_INVALID {
+                terminal::print_line(format_args!("seed {}: the run is invalid and does not count", scenario.seed));
+            }
+            worst = worst.max(code);
+            match code {
+                stop::EXIT_INTERRUPTED => break,
+                EXIT_INVALID => {}
+                _ => records.push(record),
+            }
         }
-        None => {
-            let options = SimulatedOptions { capture_directory, skip_live: arguments.skip_live };
-            simulated::run_with_events(&scenario, &options, &stop, &mut display).map_err(simulated_problem)
-        }
-    };
-    display.clear();
-    let record = record?;
-    let json = record.to_json().context("cannot write the record as JSON")?;
-    let Saved { folder, earlier, problem } = out.save(json.as_bytes(), report::html(&record).as_bytes());
-    let code = if problem.is_some() {
-        ExitCode::FAILURE
-    } else if record.interrupted {
-        ExitCode::from(stop::EXIT_INTERRUPTED)
+        let summary = Summary::of_seeds(scenario, CONFIDENCE, &records);
+        let table = out.path().join(SUMMARY);
+        write_whole(&table, summary.to_csv().as_bytes())?;
+        unless_closed(if as_json {
+            terminal::print_json(&summary.to_json().context("cannot write the summary as JSON")?)
+        } else {
+            let (seeds, folder, text) = (records.len(), out.path().display(), summary.to_text());
+            let places = format!("results: {folder}/seed-*/{RECORD}\nsummary: {folder}/{SUMMARY}\n");
+            terminal::print(&format!("{text}\n{seeds} seed(s), from {first}.\n{places}"))
+        })?;
+        Ok(if not_saved > 0 { ExitCode::FAILURE } else { ExitCode::from(worst) })
+    }
+}
+
+/// The exit status of a record that was saved.
+fn status(record: &Record) -> u8 {
+    if record.interrupted {
+        stop::EXIT_INTERRUPTED
     } else if record.cases.iter().any(|case| !case.validity.valid) {
-        ExitCode::from(EXIT_INVALID)
-    } else if record.complete {
-        ExitCode::SUCCESS
+        EXIT_INVALID
     } else {
-        ExitCode::FAILURE
-    };
-    let printed = if arguments.json {
-        terminal::print_json(&json)
-    } else {
-        let table = report::text(&record, terminal::width(), terminal::colour());
-        let mut places = String::new();
-        if let Some(earlier) = earlier {
-            places.push_str(&format!("earlier record: {}\n", earlier.display()));
-        }
-        if let Some(folder) = &folder {
-            places.push_str(&format!("record: {0}/{RECORD}\nreport: {0}/{REPORT}\n", folder.display()));
-        }
-        std::io::stdout().write_all((table + &printable(&places)).as_bytes())
-    };
-    if let Some(problem) = problem {
-        let kept = folder.map_or_else(
+        u8::from(!record.complete)
+    }
+}
+
+/// Says why results are not in the folder that was asked for.
+fn report_problem(saved: Saved) {
+    if let Some(problem) = saved.problem {
+        let kept = saved.folder.map_or_else(
             || "the record is lost; this is all that is left of the run".to_owned(),
             |folder| format!("the results are in {}", folder.display()),
         );
         terminal::print_line(format_args!("bentpipe: {problem:#}; {kept}"));
     }
+}
+
+/// A reader that went away is no failure; the status still says how the run ended.
+fn unless_closed(printed: std::io::Result<()>) -> anyhow::Result<()> {
     match printed {
-        // Nobody reads the table any more; the status still tells.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-        other => other.context("cannot write to standard output")?,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to standard output"),
     }
-    Ok(code)
 }
 
 /// Refuses what the way of running cannot do; what will be left out.

@@ -12,6 +12,7 @@ use bentpipe_lab::simulated;
 use bentpipe_net::problem::Problem;
 use bentpipe_study::pool;
 use bentpipe_study::runner::{Runner, Virtual};
+use bentpipe_study::sweep::counters::Counter;
 use bentpipe_study::sweep::engine::{self, Outcome, Shard, SweepOptions};
 use bentpipe_study::sweep::plan::{Plan, Request, SeedRule};
 use bentpipe_study::sweep::summary::{Summary, summarise};
@@ -38,6 +39,8 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
         true => SeedRule::Count(arguments.seeds),
         false => SeedRule::Until { limits: limits.clone(), min: *min, max: *max },
     };
+    let measure = arguments.measure.iter().map(|text| Counter::parse(text.trim()));
+    let measure = measure.collect::<Result<Vec<_>, _>>().map_err(explained)?;
     let request = Request {
         source_name: name.clone(),
         text,
@@ -45,6 +48,7 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
         vary: arguments.vary.clone(),
         seeds,
         confidence: arguments.confidence,
+        measure,
     };
     let plan = Plan::new(request, &Arc::default(), &check_virtually).map_err(explained)?;
     let (points, (least, most)) = (plan.points.len(), plan.seeds());

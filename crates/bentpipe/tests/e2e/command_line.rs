@@ -81,6 +81,8 @@ fn completions_and_man_pages_are_written() {
 
 #[test]
 fn predictions_are_a_table_or_json() {
+    let formulas = Place::new(users()[0]).bentpipe(&["predict", "acts-t1", "--formulas-only"]).ends().expect(0).stdout;
+    assert!(formulas.contains("Cardwell") && !formulas.contains("simulated "), "{formulas}");
     let place = Place::new(users()[0]);
     let requested =
         ["predict", "acts-t1", "--tcp", "windows-95", "--set", "tcp.receive_window=16 KiB", "--bytes", "5 MB"];

@@ -46,6 +46,38 @@ fn a_virtual_run_needs_no_time_and_leaves_the_same_bytes() {
     }
 }
 
+const CHANCE: &str = "title = 'chance'\nseed = 9\n\
+    [links.sat]\nkind = 'geo-two-way'\nbetween = ['hub', 'pc']\nnoise = 1e-6\n\
+    [[workloads]]\nname = 'image'\napp = 'bulk'\nclient = 'pc'\nserver = 'hub'\nbytes = '200 kB'\n\
+    [[cases]]\nname = 'as it is'\n[[cases]]\nname = 'quiet'\nset = { 'links.sat.noise' = 0 }\n";
+
+#[test]
+fn a_case_runs_with_several_seeds() {
+    let place = Place::new(users()[0]);
+    place.write("s.toml", CHANCE);
+    let arguments = ["run", "s.toml", "--virtual", "--case", "as it is", "--seeds", "5", "--out", "out"];
+    let table = place.bentpipe(&arguments).ends().expect(0).stdout;
+    for part in ["image\n", "median", "Completion time", "5 seed(s), from 9.", "summary: out/summary.csv"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    assert_eq!(place.list("out"), ["seed-10", "seed-11", "seed-12", "seed-13", "seed-9", "summary.csv"]);
+    let recorded = Recorded::read(&place, "out/seed-11");
+    assert_eq!((&recorded.json["seed"], &recorded.json["chosen_cases"][0]), (&11.into(), &"as it is".into()));
+    assert_eq!(array(&recorded.json["cases"]).len(), 1);
+    // The report says how to have the same run again, and that gives the same.
+    assert!(place.read("out/seed-11/report.html").contains("s.toml --case &#x27;as it is&#x27; --set seed=11"));
+    let again = ["run", "s.toml", "--virtual", "--case", "as it is", "--set", "seed=11", "--json", "--out", "again"];
+    assert_eq!(place.bentpipe(&again).ends().expect(0).stdout, place.read("out/seed-11/record.json"));
+    let times = place.read("out/summary.csv");
+    let row = times.lines().find(|line| line.contains(",image,,,,,completion_time,s,99,5,")).expect("a row");
+    let cells: Vec<f64> = row.split(',').skip(11).map(|cell| cell.parse().unwrap()).collect();
+    let [mean, median, half_width, least, most, failed, errors] = cells[..] else { panic!("{row}") };
+    assert!(least < median && median < most && least < mean && half_width > 0.0, "{row}");
+    assert_eq!((failed, errors), (0.0, 0.0));
+    let wrong = place.bentpipe(&["run", "s.toml", "--virtual", "--case", "quite"]).ends().expect(2);
+    assert!(wrong.stderr.contains("there is no case \"quite\" (did you mean quiet?)"), "{}", wrong.stderr);
+}
+
 #[test]
 fn each_way_of_running_checks_what_it_can_do() {
     let place = Place::new(users()[0]);
