@@ -1,8 +1,11 @@
 //! The whole way: hosts, relay, QUIC, a link that loses packets.
 
+use crate::site::Server;
 use crate::world::{FAR, NEAR, World, noise, text};
-use bentpipe_gateway::LogEvent;
+use bentpipe_gateway::{Fail, LogEvent};
 use bentpipe_net::interception::GatewayProgram;
+use bentpipe_net::time::Duration;
+use bentpipe_net::units::BitRate;
 
 #[test]
 fn a_pair_connects_relays_and_ends() {
@@ -23,6 +26,30 @@ fn a_pair_connects_relays_and_ends() {
     world.gateways[NEAR].drain();
     world.run_ms(3_000);
     assert!(world.gateways[NEAR].is_done() && !world.gateways[FAR].metrics().connected);
+}
+
+#[test]
+fn a_pair_that_was_idle_from_the_start_relays_and_bypasses_nothing() {
+    for (round_trip, rate) in [(600, 10_000_000), (600, 50_000_000), (300, 10_000_000), (300, 50_000_000)] {
+        for idle_s in [5, 60, 3600] {
+            let mut world = World::quic(1, 0.0, |config| {
+                config.satellite.round_trip = Duration::from_millis(round_trip);
+                config.satellite.rate = Some(BitRate::from_bps(rate));
+                config.settings.fail = Fail::Closed;
+            });
+            world.set_round_trip(Duration::from_millis(round_trip));
+            world.run_ms(2_000 + 1_000 * idle_s);
+            let request = world.ask(Server::Accepts);
+            world.run_ms(round_trip + 100);
+            assert!(world.sites[NEAR].answered(request).is_some(), "{round_trip} ms, {rate} bit/s, {idle_s} s");
+            for gateway in &mut world.gateways {
+                let (log, metrics) = (gateway.take_log(), gateway.metrics());
+                let bad = |event: &&LogEvent| matches!(event, LogEvent::Silent | LogEvent::Failing { .. });
+                assert_eq!(log.iter().find(bad), None, "{round_trip} ms, {rate} bit/s, {idle_s} s");
+                assert_eq!((metrics.bypassed, metrics.turned_away), (0, 0));
+            }
+        }
+    }
 }
 
 #[test]

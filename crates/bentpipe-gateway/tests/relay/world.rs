@@ -31,8 +31,9 @@ pub struct World {
     network: Option<Network>,
 }
 
-/// A link of 300 ms for datagrams that loses some.
+/// A link for datagrams that loses some.
 struct Network {
+    delay: Duration,
     random: Stream,
     loss: f64,
     flying: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
@@ -84,11 +85,18 @@ impl World {
     pub fn quic(seed: u64, loss: f64, change: impl Fn(&mut GatewayConfig)) -> World {
         let mut world = World::unconnected(change);
         let random = Seed(seed).stream("loss");
-        world.network = Some(Network { random, loss, flying: BTreeMap::new(), sent: 0, seed });
+        world.network =
+            Some(Network { delay: Duration::from_millis(300), random, loss, flying: BTreeMap::new(), sent: 0, seed });
         for end in [NEAR, FAR] {
             world.restart(end);
         }
         world
+    }
+
+    /// Over QUIC: the link's delays, both directions together, instead of 600 ms.
+    pub fn set_round_trip(&mut self, round_trip: Duration) {
+        let network = self.network.as_mut().expect("over QUIC");
+        network.delay = Duration { ns: round_trip.ns / 2 };
     }
 
     /// A gateway is killed and restarted; its kernel resets what it had open.
@@ -123,7 +131,7 @@ impl World {
                 if unit(&mut network.random) >= network.loss {
                     let other = 1 - end;
                     assert_eq!(to.port(), 4433);
-                    let at = self.now + Duration::from_millis(300);
+                    let at = self.now + network.delay;
                     network.flying.insert((at, network.sent), (other, from, data));
                 }
             }

@@ -9,6 +9,7 @@ mod bypass;
 mod circuit;
 mod deaths;
 mod faults;
+mod idle;
 mod link;
 mod machine;
 #[path = "../../../bentpipe-host/tests/gateway/peers.rs"]
@@ -30,7 +31,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// A part's name, and what it does; `true`: with the full numbers.
 type Part = (&'static str, fn(bool));
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 14] = [
     ("faults", faults::run),
     ("relay", relay::run),
     ("unauthenticated_peers", unauthenticated_peers::run),
@@ -39,6 +40,7 @@ const PARTS: [Part; 13] = [
     ("ports", ports::run),
     ("machine", machine::run),
     ("silence", silence::run),
+    ("idle", idle::run),
     ("semantics", semantics::run),
     ("circuit", circuit::run),
     ("deaths", deaths::run),

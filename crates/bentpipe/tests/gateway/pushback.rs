@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 /// More than the kernels and the gateways hold of one connection: Linux lets a socket's buffers grow to 4 MB (wmem) and
 /// 6 MB (rmem) by default, and there are six sockets' worth on the way; the gateways add what a link in flight needs.
 const HELD_MAX: u64 = 64_000_000;
+/// The same of zeros: four round trips' worth of the link at 1 Gbit/s, as the gateways reckon it (35 MB), fourfold, and the kernels'.
+const ZEROS_HELD_MAX: u64 = 180_000_000;
 /// Without a byte taken for this time, the writer is stopped.
 const STOPPED: Duration = Duration::from_secs(2);
 
@@ -21,9 +23,27 @@ pub fn run(full: bool) {
             let port = 100 + 2 * round + u16::from(by_client);
             // By each family once, and the other way round in the next round.
             stop_reading(&row, SERVER[usize::from(by_client == (round % 2 == 0))], port, by_client);
+            stop_reading_zeros(&row, SERVER[0], port + 50, by_client);
         }
     }
     drop((hub, terminal));
+}
+
+/// The same with data that compress a thousandfold: a stream takes at most four times what it takes of others (`relay/credit.rs`).
+fn stop_reading_zeros(row: &Row, address: &str, port: u16, client_writes: bool) {
+    let (near, far) = row.ends(address, port);
+    let (mut writer, mut reader) = if client_writes { (near, far) } else { (far, near) };
+    let sent = write_until_stopped(&mut writer, ZEROS_HELD_MAX, |_| 0);
+    println!("who writes zeros to {} stops after {sent} B", if client_writes { "the server" } else { "the client" });
+    assert!(sent < ZEROS_HELD_MAX, "{sent} B of zeros were taken though nobody reads");
+    reader.set_read_timeout(Some(super::row::WAIT)).unwrap();
+    writer.shutdown(Shutdown::Write).unwrap();
+    let mut read = Vec::new();
+    reader.read_to_end(&mut read).unwrap();
+    assert_eq!(read.len() as u64, sent);
+    assert!(read.iter().all(|byte| *byte == 0));
+    drop((writer, reader));
+    until(row, "nothing held", |row| row.metric("memory_bytes") == Some(0.0));
 }
 
 /// A byte of an incompressible stream (the finalizer of splitmix64), which tells where it stands.
@@ -36,7 +56,7 @@ pub fn byte(at: u64) -> u8 {
 fn stop_reading(row: &Row, address: &str, port: u16, client_writes: bool) {
     let (near, far) = row.ends(address, port);
     let (mut writer, mut reader) = if client_writes { (near, far) } else { (far, near) };
-    let sent = write_until_stopped(&mut writer);
+    let sent = write_until_stopped(&mut writer, HELD_MAX, byte);
     assert!(sent < HELD_MAX, "{sent} B were taken though nobody reads");
     // A window of zero: probes are answered, and nothing is lost by waiting.
     let writing = if client_writes { 0 } else { 3 };
@@ -68,11 +88,11 @@ fn stop_reading(row: &Row, address: &str, port: u16, client_writes: bool) {
     until(row, "nothing held", |row| row.metric("memory_bytes") == Some(0.0));
 }
 
-fn write_until_stopped(writer: &mut TcpStream) -> u64 {
+fn write_until_stopped(writer: &mut TcpStream, most: u64, byte: impl Fn(u64) -> u8) -> u64 {
     writer.set_nonblocking(true).unwrap();
     let (mut sent, mut last) = (0u64, Instant::now());
-    while last.elapsed() < STOPPED && sent < HELD_MAX {
-        let block: Vec<u8> = (sent..sent + (1 << 16)).map(byte).collect();
+    while last.elapsed() < STOPPED && sent < most {
+        let block: Vec<u8> = (sent..sent + (1 << 16)).map(&byte).collect();
         match writer.write(&block) {
             Ok(length) => (sent, last) = (sent + length as u64, Instant::now()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(10)),

@@ -315,8 +315,12 @@ impl Peer {
         let waiting = self.waiting_since.filter(|_| !self.repeated && self.probed.is_none());
         let since = self.tail.since().or(waiting).filter(|_| self.is_connected())?;
         let delay = ack_delay(config);
-        let trip = rate.base_round_trip().max(self.sizes.first_round_trip);
-        let trip = (trip + delay).max(self.smoothed(rate, config));
+        let base = rate.base_round_trip();
+        let trip = match self.round_trip {
+            // The handshake's packets have measured it, whatever the file states; short ones perhaps.
+            Some(smoothed) => (base + self.sizes.packets + delay).max(smoothed.min(Duration { ns: base.ns * 4 })),
+            None => self.sizes.first_round_trip + delay,
+        };
         let due = since + trip + Duration { ns: delay.ns / 2 } + four_packets(rate, config);
         Some(self.circuit_until.map_or(due, |until| due.max(until)))
     }

@@ -37,8 +37,10 @@ pub(super) struct Sizes {
     /// Bytes that a stream, or all together, may have on their way: what arrives is read at once. A stream's is fixed when
     /// a connection begins, so sized for any rate that the memory suffices for.
     pub(super) receive_window: u64,
-    /// From a handshake datagram to its answer, on a link that carries nothing else.
+    /// From a handshake datagram to its answer, on a link that carries nothing else: the configured round trip, and `packets`.
     pub(super) first_round_trip: Duration,
+    /// The transmission time of such a packet each way, at the rates that are known.
+    pub(super) packets: Duration,
 }
 
 impl Sizes {
@@ -49,12 +51,14 @@ impl Sizes {
         let memory = config.memory.bytes;
         // One round trip, an eighth between credits (quinn-proto `recv.rs`), and as much again for lost ones. Everything is
         // read at once, so losses hold no credit back.
+        let packets = packets(config, incoming);
         let least = (3 * round_trip_bytes(config, incoming)).clamp(512 << 10, 128 << 20);
         Sizes {
             datagram,
             payload: best_payload(fits, header, config.loss, config.mtu),
             receive_window: (memory - memory / SEND_PART).max(least),
-            first_round_trip: first_round_trip(config, incoming),
+            first_round_trip: config.round_trip.max(Duration::from_millis(20)) + packets,
+            packets,
         }
     }
 }
@@ -122,13 +126,12 @@ pub(super) fn send_window(config: &SatelliteConfig) -> u64 {
     (8 * rate.bytes_in(round_trip)).max(config.memory.bytes / SEND_PART)
 }
 
-/// Before the first measurement, without a circuit's set-up: a packet each way, at the rates that are known.
-fn first_round_trip(config: &SatelliteConfig, incoming: Option<BitRate>) -> Duration {
+/// The transmission time of a datagram of the handshake each way, at the rates that are known.
+fn packets(config: &SatelliteConfig, incoming: Option<BitRate>) -> Duration {
     let packet = |rate: Option<BitRate>| rate.map(|rate| rate.time_for_bits(8 * (DATAGRAM_MIN + 60)));
     let (there, back) = (packet(config.rate), packet(incoming));
     let unknown = Duration::ZERO;
-    let packets = there.or(back).unwrap_or(unknown) + back.or(there).unwrap_or(unknown);
-    config.round_trip.max(Duration::from_millis(20)) + packets
+    there.or(back).unwrap_or(unknown) + back.or(there).unwrap_or(unknown)
 }
 
 /// Longest delay of the other side's acknowledgement: a sixteenth of a round trip.
