@@ -1,7 +1,7 @@
 //! The file of a gateway daemon.
 //!
 //! ```toml
-//! hub = "203.0.113.5:4433"            # terminal only: where the hub is
+//! hub = "203.0.113.5:4433"            # terminal only: where the hub is; or "hub.example:4433"
 //! key = "/etc/bentpipe/gateway.key"
 //! peer_key = "..."                    # as the other side's `bentpipe gateway keys` shows it
 //! fail = "open"
@@ -32,6 +32,9 @@ use toml::{Table, Value};
 /// The hub's port unless the file says otherwise.
 pub const PORT: u16 = 4433;
 
+/// Link MTUs that the pair's packets can have, in bytes.
+const MTU: RangeInclusive<u64> = 256..=65_535;
+
 /// Which of the pair a file is for; the command says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
@@ -44,13 +47,15 @@ pub enum Role {
 /// A daemon's file, complete and checked.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GatewayFile {
+    /// A terminal whose hub has a name: the address in `gateway.satellite.side` is unspecified then, and looked up later.
+    pub hub: Option<HubName>,
     /// UDP address that the satellite side is bound to.
     pub listen: SocketAddr,
     /// The file of this gateway's private key.
     pub key: PathBuf,
     /// The other gateway's public key: its text, as `bentpipe gateway keys` shows it.
     pub peer_key: String,
-    /// The gateway itself; its side and the hub's address are in `gateway.satellite.side`.
+    /// The gateway itself; its side and the hub's address, if it has no name, are in `gateway.satellite.side`.
     pub gateway: GatewayConfig,
     /// The rate of the direction in which this side receives, as the link says it: what credit and windows are sized for.
     pub incoming: Option<BitRate>,
@@ -75,7 +80,7 @@ impl GatewayFile {
         let file = differing!(
             &*self,
             new,
-            GatewayFile { listen, key, peer_key, gateway, incoming, intercept, metrics, user, drain }
+            GatewayFile { hub, listen, key, peer_key, gateway, incoming, intercept, metrics, user, drain }
         );
         let mut names: Vec<&'static str> = file.into_iter().filter(|name| *name != "gateway").collect();
         let (old, new) = (&self.gateway, &new.gateway);
@@ -112,6 +117,15 @@ impl GatewayFile {
         names.dedup();
         names
     }
+}
+
+/// The hub by its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HubName {
+    /// As the terminal's resolver knows it.
+    pub name: String,
+    /// Its UDP port.
+    pub port: u16,
 }
 
 /// Which connections are intercepted: those that come in on one of the interfaces, from and to the given networks and ports,
@@ -192,6 +206,10 @@ impl FileText {
         settings: Settings,
         front_ends: Vec<FrontEndSettings>,
     ) -> Result<GatewayFile, KeyProblem> {
+        let port = if role == Role::Hub { PORT } else { 0 };
+        let listen = self.listen.as_deref();
+        let listen = listen.map(|text| address("listen", text, &["0.0.0.0:4433", "[::]:4433"])).transpose()?;
+        let mut name = None;
         let side = match (role, &self.hub) {
             (Role::Hub, None) => Side::Hub,
             (Role::Hub, Some(_)) => {
@@ -201,18 +219,28 @@ impl FileText {
                 ));
             }
             (Role::Terminal, Some(hub)) => {
-                Side::Terminal(address("hub", hub, &["203.0.113.5:4433", "[2001:db8::5]:4433"])?)
+                name = hub_name(hub);
+                Side::Terminal(match &name {
+                    // Whichever family its address will have.
+                    Some(name) => {
+                        let any = listen.map_or(Ipv6Addr::UNSPECIFIED.into(), |listen| match listen {
+                            SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+                            SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+                        });
+                        SocketAddr::new(any, name.port)
+                    }
+                    None => hub_address(hub)?,
+                })
             }
             (Role::Terminal, None) => {
                 return Err(KeyProblem::new(
                     "hub",
-                    "missing; allowed: the hub's address and port, such as \"203.0.113.5:4433\"",
+                    "missing; allowed: the hub's address or name, and port, such as \"203.0.113.5:4433\"",
                 ));
             }
         };
-        let port = if role == Role::Hub { PORT } else { 0 };
-        let listen = match &self.listen {
-            Some(listen) => address("listen", listen, &["0.0.0.0:4433", "[::]:4433"])?,
+        let listen = match listen {
+            Some(listen) => listen,
             // Of the hub's family; a hub listens with both.
             None => match side {
                 Side::Terminal(SocketAddr::V4(_)) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port),
@@ -234,6 +262,10 @@ impl FileText {
             ));
         }
         let link = link(self.link).map_err(|problem| problem.under("link"))?;
+        if !MTU.contains(&link.mtu) {
+            let what = format!("{} B cannot work; allowed: {} B to {} B", link.mtu, MTU.start(), MTU.end());
+            return Err(KeyProblem::new("link.mtu", what));
+        }
         let satellite = SatelliteConfig::of_link(&link, side);
         let other = if role == Role::Hub { Side::Terminal(listen) } else { Side::Hub };
         let incoming = SatelliteConfig::of_link(&link, other).rate;
@@ -252,6 +284,7 @@ impl FileText {
             return Err(KeyProblem::new("intercept", what));
         }
         Ok(GatewayFile {
+            hub: name,
             listen,
             key: self.key,
             peer_key: self.peer_key.trim().to_owned(),
@@ -318,6 +351,12 @@ impl std::str::FromStr for Network {
     }
 }
 
+impl std::fmt::Display for HubName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.name, self.port)
+    }
+}
+
 impl std::fmt::Display for Network {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix)
@@ -358,6 +397,31 @@ fn address(key: &str, text: &str, examples: &[&str]) -> Result<SocketAddr, KeyPr
         let what = format!("{text:?} is not an address with a port; allowed: such as {}", examples.join(" or "));
         KeyProblem::new(key, what)
     })
+}
+
+/// `hub.example:4433`; `None`: an address, or nothing.
+fn hub_name(text: &str) -> Option<HubName> {
+    let (name, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port > 0)?;
+    // RFC 952 and 1123, and the underscore of DNS; the last label of an address is a number, that of a name is not.
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    let labels = name.strip_suffix('.').unwrap_or(name);
+    let last = labels.rsplit('.').next()?;
+    let valid = labels.len() <= 253 && labels.split('.').all(label) && !last.bytes().all(|byte| byte.is_ascii_digit());
+    valid.then(|| HubName { name: name.to_owned(), port })
+}
+
+fn hub_address(text: &str) -> Result<SocketAddr, KeyProblem> {
+    let examples = ["203.0.113.5:4433", "[2001:db8::5]:4433", "hub.example:4433"];
+    let hub = address("hub", text, &examples)?;
+    if hub.port() == 0 || hub.ip().is_unspecified() {
+        let what = format!("{text:?} is no address of a machine and a port; allowed: such as {:?}", examples[0]);
+        return Err(KeyProblem::new("hub", what));
+    }
+    Ok(hub)
 }
 
 /// Ports: `443`, `"443"` or `"8000-8100"`.
@@ -443,6 +507,21 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
     }
 
     #[test]
+    fn a_hub_may_have_a_name() {
+        let named = TERMINAL.replace("203.0.113.5:4433", "hub.example:4433");
+        let file = GatewayFile::parse(Role::Terminal, "t.toml", &named).unwrap();
+        assert_eq!(file.hub, Some(HubName { name: "hub.example".into(), port: 4433 }));
+        assert_eq!(file.gateway.satellite.side, Side::Terminal("[::]:4433".parse().unwrap()));
+        assert_eq!(file.listen.to_string(), "[::]:0", "either family");
+        let four = named.replace("fail =", "listen = \"0.0.0.0:0\"\nfail =");
+        let mut four = GatewayFile::parse(Role::Terminal, "t.toml", &four).unwrap();
+        assert_eq!(four.gateway.satellite.side, Side::Terminal("0.0.0.0:4433".parse().unwrap()));
+        let mut other = four.clone();
+        other.hub = Some(HubName { name: "hub2.example".into(), port: 4433 });
+        assert_eq!(four.reload(&other), ["hub"]);
+    }
+
+    #[test]
     fn a_reload_takes_both_rates_and_nothing_else() {
         let text = |forward: &str, back: &str, rest: &str| {
             let link = "mtu = \"1500 B\"\nforward = { rate = \"FORWARD\", one_way_delay = \"300 ms\" }\n\
@@ -511,6 +590,26 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
             ("127.0.0.1:1080", "127.0.0.1:0", "t.toml:9: socks: port 0 is no port to listen on; allowed: "),
             ("hold = \"2 min\"", "holds = \"2 min\"", "t.toml:8: holds: unknown key (did you mean hold?); allowed: "),
             ("hub = \"203.0.113.5:4433\"", "hub = \"ship\"", "t.toml:2: hub: \"ship\" is not an address with a port"),
+            (
+                "hub = \"203.0.113.5:4433\"",
+                "hub = \"203.0.113.300:4433\"",
+                "t.toml:2: hub: \"203.0.113.300:4433\" is not an",
+            ),
+            (
+                "hub = \"203.0.113.5:4433\"",
+                "hub = \"hub.example:0\"",
+                "t.toml:2: hub: \"hub.example:0\" is not an address",
+            ),
+            (
+                "hub = \"203.0.113.5:4433\"",
+                "hub = \"0.0.0.0:4433\"",
+                "t.toml:2: hub: \"0.0.0.0:4433\" is no address of",
+            ),
+            (
+                "one_way_delay = \"300 ms\"",
+                "mtu = \"200 B\"",
+                "t.toml:13: link.mtu: 200 B cannot work; allowed: 256 B ",
+            ),
             ("hub = \"203.0.113.5:4433\"", "", "t.toml: hub: missing; allowed: "),
             ("kind = \"iperspace\"", "kind = \"moon\"", "t.toml:12: link.kind: there is no link \"moon\"; allowed: "),
             ("rate = \"9.5 Mbit/s\"", "rate = \"fast\"", "t.toml:5: rate: \"fast\" is not a rate; allowed: "),

@@ -2,13 +2,13 @@
 
 use crate::config::GatewayConfig;
 use crate::front_end::{Admission, FrontEnd, FrontEndSettings, Negotiation};
-use crate::log_event::{LogEvent, Outcome};
+use crate::log_event::{LinkDirection, LogEvent, Outcome, Unanswered};
 use crate::metrics::Metrics;
 use crate::relay::class::Policy;
 use crate::relay::connection::{Connection, Reach};
 use crate::relay::table::{ConnectionTable, Key};
 use crate::relay::{Shared, Site};
-use crate::satellite::{Event, Loss, Satellite, StreamId};
+use crate::satellite::{DeclaredRates, Event, Loss, Satellite, Side, StreamId};
 use crate::settings::Fail;
 use bentpipe_net::interception::{Bypassed, GatewayProgram, GatewaySockets, Refusal, Request};
 use bentpipe_net::socket::{SocketError, SocketId};
@@ -28,6 +28,12 @@ const ASK_BACK_EVERY: Duration = Duration::from_millis(200);
 const ASK_BACK_MAX: usize = 256;
 /// Unauthenticated packets that are worth a line in the log, and the time between two lines.
 const UNAUTHENTICATED_PACKETS: (u64, Duration) = (100, Duration::from_secs(60));
+/// Time between two lines in the log that the hub cannot be reached, for the same reason, or that a key seems to be used twice.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
+/// Rates differ if one is above the other by more than this part: less has no effect, and a file may round.
+const RATES_DIFFER: u64 = 10;
+/// Errors of the UDP socket that are taken in one round: each is about a packet sent earlier.
+const ERRORS_MAX: usize = 8;
 /// Datagrams read before other work has its turn.
 const BATCH: usize = 64;
 /// Rounds of one poll; what is left waits for the next, which is due at once.
@@ -51,6 +57,8 @@ pub struct Gateway {
     bypass: Bypass,
     new_rate: Option<Option<BitRate>>,
     new_incoming: Option<Option<BitRate>>,
+    new_hub: Option<SocketAddr>,
+    declares: bool,
     ending: Ending,
     /// The front ends are closed.
     closed: bool,
@@ -85,6 +93,11 @@ struct Pair {
     unauthenticated_packets: u64,
     unauthenticated_packets_reported: Option<Instant>,
     reported_addresses: bool,
+    /// The last ICMP error, or failure to send, since an attempt to connect began.
+    icmp: Option<SocketError>,
+    /// When and why the lack of a connection was logged last.
+    unanswered: Option<(Instant, Unanswered)>,
+    shared_key_reported: Option<Instant>,
 }
 
 /// Traffic that bypasses the relay.
@@ -130,6 +143,8 @@ impl Gateway {
             bypass: Bypass::default(),
             new_rate: None,
             new_incoming: None,
+            new_hub: None,
+            declares: false,
             ending: Ending::No,
             closed: false,
             limited: false,
@@ -169,6 +184,24 @@ impl Gateway {
     pub fn set_incoming(&mut self, rate: Option<BitRate>) {
         self.new_incoming = Some(rate);
         self.again = true;
+    }
+
+    /// Declares the rates again to the other gateway, which compares them with its own: at the next poll.
+    pub fn declare_rates(&mut self) {
+        self.declares = true;
+        self.again = true;
+    }
+
+    /// A terminal: the hub's address is known, or has changed.
+    pub fn set_hub(&mut self, hub: SocketAddr) {
+        self.new_hub = Some(hub);
+        self.again = true;
+    }
+
+    /// The UDP port of the satellite side is open.
+    #[must_use]
+    pub fn has_port(&self) -> bool {
+        self.port.socket.is_some()
     }
 
     /// Takes no new connections: requests pass by or are refused, as [`Settings::fail`](crate::Settings::fail) says.
@@ -262,14 +295,25 @@ impl Gateway {
     /// Reads datagrams; whether there were any.
     fn receive(&mut self, sockets: &mut dyn GatewaySockets) -> bool {
         let Some(socket) = self.port.socket else { return false };
-        for count in 0..BATCH {
+        let (mut datagrams, mut errors) = (0, 0);
+        while datagrams < BATCH {
             match sockets.receive_from(socket, &mut self.received) {
-                Ok(Some((length, from))) => self.satellite.receive(self.now, from, &self.received[..length]),
-                // An error is an ICMP message about something sent earlier: the satellite side notices by itself.
-                Ok(None) | Err(_) => return count > 0,
+                Ok(Some((length, from))) => {
+                    datagrams += 1;
+                    self.satellite.receive(self.now, from, &self.received[..length]);
+                }
+                Ok(None) => break,
+                // An ICMP message about something sent earlier: it explains why there is no connection, and ends none.
+                Err(why) => {
+                    self.pair.icmp = Some(why);
+                    errors += 1;
+                    if errors == ERRORS_MAX {
+                        break;
+                    }
+                }
             }
         }
-        true
+        datagrams > 0
     }
 
     /// Sends what the satellite side has room for; whether there was anything.
@@ -287,9 +331,13 @@ impl Gateway {
                     }
                 }
             };
-            if sockets.send_to(socket, to, &self.datagram) == Ok(false) {
-                self.unsent = Some(to);
-                return any;
+            match sockets.send_to(socket, to, &self.datagram) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.unsent = Some(to);
+                    return any;
+                }
+                Err(why) => self.pair.icmp = Some(why),
             }
             any = true;
         }
@@ -303,8 +351,17 @@ impl Gateway {
             match event {
                 Event::Connected => {
                     self.pair.silent_since = None;
+                    self.pair.unanswered = None;
                     self.shared.log.emit(LogEvent::Connected);
                     self.table.mark_pending();
+                }
+                Event::Declared(peer) => self.compare_rates(peer),
+                Event::Unanswered { hub, heard } => self.report_unanswered(hub, heard),
+                Event::SharedKey(addresses) => {
+                    if self.pair.shared_key_reported.is_none_or(|at| self.now >= at + REPORT_EVERY) {
+                        self.pair.shared_key_reported = Some(self.now);
+                        self.shared.log.emit(LogEvent::SharedKey(addresses));
+                    }
                 }
                 Event::Opened(stream) => self.opened(sockets, stream),
                 Event::Readable(stream) | Event::Writable(stream) => self.table.mark_stream(stream),
@@ -356,6 +413,36 @@ impl Gateway {
             }
         }
         any
+    }
+
+    /// The other gateway declares its rates: those of one direction must be about the same at both.
+    fn compare_rates(&mut self, peer: DeclaredRates) {
+        let own = self.satellite.declared();
+        let (sending, receiving) = match self.shared.config.satellite.side {
+            Side::Hub => (LinkDirection::Forward, LinkDirection::Return),
+            Side::Terminal(_) => (LinkDirection::Return, LinkDirection::Forward),
+        };
+        for (direction, here, there) in
+            [(sending, own.sending, peer.receiving), (receiving, own.receiving, peer.sending)]
+        {
+            let (Some(here), Some(there)) = (here, there) else { continue };
+            if here.bps.abs_diff(there.bps) > here.bps.max(there.bps) / RATES_DIFFER {
+                self.shared.log.emit(LogEvent::RatesDiffer { direction, here, there });
+            }
+        }
+    }
+
+    /// An attempt to connect has failed: logged at once, for another reason, and then at intervals.
+    fn report_unanswered(&mut self, hub: SocketAddr, heard: bool) {
+        let why = match (heard, self.pair.icmp.take()) {
+            (true, _) => Unanswered::Incomplete,
+            (false, Some(why)) => Unanswered::Icmp(why),
+            (false, None) => Unanswered::Silent,
+        };
+        if self.pair.unanswered.is_none_or(|(at, last)| last != why || self.now >= at + REPORT_EVERY) {
+            self.pair.unanswered = Some((self.now, why));
+            self.shared.log.emit(LogEvent::Unanswered { hub, why });
+        }
     }
 
     /// The other gateway opened a stream.
@@ -457,7 +544,8 @@ impl Gateway {
         let statistics = self.satellite.statistics();
         if statistics.unauthenticated_peers > self.pair.unauthenticated_peers {
             self.pair.unauthenticated_peers = statistics.unauthenticated_peers;
-            self.shared.log.emit(LogEvent::Unauthenticated(statistics.unauthenticated_peers));
+            let (count, peer) = (statistics.unauthenticated_peers, self.satellite.last_refused());
+            self.shared.log.emit(LogEvent::Unauthenticated { count, peer });
         }
         if statistics.other_versions > std::mem::replace(&mut self.pair.other_versions, statistics.other_versions) {
             self.shared.log.emit(LogEvent::OtherVersion(statistics.other_versions));
@@ -519,6 +607,12 @@ impl GatewayProgram for Gateway {
         }
         if let Some(rate) = self.new_incoming.take() {
             self.satellite.set_incoming(self.now, rate);
+        }
+        if let Some(hub) = self.new_hub.take() {
+            self.satellite.set_hub(self.now, hub);
+        }
+        if std::mem::take(&mut self.declares) {
+            self.satellite.declare();
         }
         self.satellite.wake(self.now);
         for round in 1.. {

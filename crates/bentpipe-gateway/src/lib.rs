@@ -19,6 +19,6 @@ pub mod settings;
 pub use config::GatewayConfig;
 pub use file::{GatewayFile, InterceptRules, Network, Role};
 pub use gateway::Gateway;
-pub use log_event::{LogEvent, Outcome, Server};
+pub use log_event::{LinkDirection, LogEvent, Outcome, Server, Unanswered};
 pub use metrics::Metrics;
 pub use settings::{Compression, Fail, Interactive, Memory, Open, Rate, Settings};

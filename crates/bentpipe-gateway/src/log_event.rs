@@ -1,6 +1,7 @@
 //! Events of a gateway for the operator's log; the driver writes them.
 
-use crate::satellite::Loss;
+use crate::satellite::{Loss, RefusedPeer};
+use bentpipe_net::socket::SocketError;
 use bentpipe_net::units::BitRate;
 use std::fmt;
 use std::net::SocketAddr;
@@ -42,6 +43,26 @@ pub enum Outcome {
     Busy,
 }
 
+/// Why the terminal has no connection to the hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// Nothing came back.
+    Silent,
+    /// A machine on the path, or the hub's, answered with ICMP, or the kernel has no route.
+    Icmp(SocketError),
+    /// The hub answered, but the handshake was not completed.
+    Incomplete,
+}
+
+/// A direction of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkDirection {
+    /// From the hub to the terminal.
+    Forward,
+    /// From the terminal to the hub.
+    Return,
+}
+
 /// Something worth a line in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogEvent {
@@ -58,8 +79,31 @@ pub enum LogEvent {
         /// Relayed connections that were reset.
         connections: usize,
     },
-    /// Somebody whose key is not known tried to connect; so many so far.
-    Unauthenticated(u64),
+    /// A peer whose key is not known tried to connect, or does not know ours.
+    Unauthenticated {
+        /// So many attempts so far.
+        count: u64,
+        /// The last of them.
+        peer: Option<RefusedPeer>,
+    },
+    /// The terminal has no connection: an attempt has ended without one. Logged again at intervals.
+    Unanswered {
+        /// The address that was called.
+        hub: SocketAddr,
+        /// The reason.
+        why: Unanswered,
+    },
+    /// Two gateways with one key end each other's connection, from these addresses.
+    SharedKey([SocketAddr; 2]),
+    /// The two gateways are configured with different rates of the same direction.
+    RatesDiffer {
+        /// Of the link.
+        direction: LinkDirection,
+        /// The rate in this gateway's file.
+        here: BitRate,
+        /// The rate in the other's.
+        there: BitRate,
+    },
     /// A gateway of another version tried to connect; so many attempts so far.
     OtherVersion(u64),
     /// So many packets so far that are not the pair's; said at most once a minute, and for a hundred of them.
@@ -105,7 +149,7 @@ pub enum LogEvent {
         /// Its port.
         port: u16,
         /// Why.
-        why: bentpipe_net::socket::SocketError,
+        why: SocketError,
     },
     /// So many log events were dropped, because nobody took them.
     Dropped(u64),
@@ -120,8 +164,11 @@ impl LogEvent {
             LogEvent::Silent => "silent",
             LogEvent::Heard => "heard",
             LogEvent::Lost { .. } => "lost",
-            LogEvent::Unauthenticated(_) => "unauthenticated_peer",
+            LogEvent::Unauthenticated { .. } => "unauthenticated_peer",
             LogEvent::OtherVersion(_) => "other_version",
+            LogEvent::Unanswered { .. } => "unanswered",
+            LogEvent::SharedKey(_) => "shared_key",
+            LogEvent::RatesDiffer { .. } => "rates_differ",
             LogEvent::UnauthenticatedPackets(_) => "unauthenticated_packets",
             LogEvent::Throttled { .. } => "throttled",
             LogEvent::Released => "released",
@@ -140,7 +187,7 @@ impl LogEvent {
     pub(crate) fn is_frequent(&self) -> bool {
         matches!(
             self,
-            LogEvent::Unauthenticated(_)
+            LogEvent::Unauthenticated { .. }
                 | LogEvent::OtherVersion(_)
                 | LogEvent::NotOpened { .. }
                 | LogEvent::Malformed { .. }
@@ -154,6 +201,15 @@ impl fmt::Display for Server {
             Server::Address(address) => write!(f, "{address}"),
             Server::Name(name, port) => write!(f, "{name}:{port}"),
         }
+    }
+}
+
+impl fmt::Display for LinkDirection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LinkDirection::Forward => "forward",
+            LinkDirection::Return => "return",
+        })
     }
 }
 
@@ -177,7 +233,43 @@ impl fmt::Display for LogEvent {
             LogEvent::Silent => f.write_str("the other gateway is silent"),
             LogEvent::Heard => f.write_str("the other gateway is heard again"),
             LogEvent::Lost { why, connections } => write!(f, "{why}; {connections} connections were reset"),
-            LogEvent::Unauthenticated(count) => write!(f, "refused a gateway with an unknown key ({count} so far)"),
+            LogEvent::Unauthenticated { count, peer: None } => {
+                write!(f, "refused a gateway with an unknown key ({count} so far)")
+            }
+            LogEvent::Unauthenticated { count, peer: Some(RefusedPeer { from, key: Some(key) }) } => {
+                write!(
+                    f,
+                    "refused a gateway with an unknown key at {from}: {key} is not the configured peer_key ({count} so far)"
+                )
+            }
+            LogEvent::Unauthenticated { count, peer: Some(RefusedPeer { from, key: None }) } => {
+                write!(f, "the gateway at {from} does not know this one's key, or has no key ({count} attempts so far)")
+            }
+            LogEvent::Unanswered { hub, why } => {
+                write!(f, "no connection to the hub at {hub}: ")?;
+                match why {
+                    Unanswered::Silent => {
+                        f.write_str("nothing answers; does it run, and do its UDP packets get through?")
+                    }
+                    Unanswered::Icmp(SocketError::Refused) => {
+                        f.write_str("nothing listens there (ICMP port unreachable)")
+                    }
+                    Unanswered::Icmp(why) => write!(f, "{why} (ICMP, or this machine's routes)"),
+                    Unanswered::Incomplete => f.write_str(
+                        "it answers, but the handshake was not completed; do packets of the link's mtu get through?",
+                    ),
+                }
+            }
+            LogEvent::SharedKey([one, other]) => write!(
+                f,
+                "gateways at {one} and {other} end each other's connection: two with the same key? Each needs a hub, and a \
+                 key, of its own"
+            ),
+            LogEvent::RatesDiffer { direction, here, there } => write!(
+                f,
+                "the two gateways' files differ: the {direction} link has {here} here and {there} at the other gateway; \
+                 transfers are slow until both state the link's rate"
+            ),
             LogEvent::OtherVersion(count) => write!(
                 f,
                 "refused a gateway of another version ({count} so far): both need one that speaks version {} of the pair's \

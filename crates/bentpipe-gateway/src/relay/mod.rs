@@ -138,7 +138,7 @@ impl EventLog {
 
     pub(crate) fn emit(&mut self, log_event: LogEvent) {
         // A later one counts the earlier too.
-        if let (LogEvent::Unauthenticated(_), Some(last @ LogEvent::Unauthenticated(_))) =
+        if let (LogEvent::Unauthenticated { .. }, Some(last @ LogEvent::Unauthenticated { .. })) =
             (&log_event, self.waiting.back_mut())
         {
             *last = log_event;
@@ -200,7 +200,7 @@ mod tests {
     fn frequent_log_events_leave_room_for_the_others() {
         let mut log = EventLog::default();
         for count in 1..=10 {
-            log.emit(LogEvent::Unauthenticated(count));
+            log.emit(LogEvent::Unauthenticated { count, peer: None });
         }
         for _ in 0..5000 {
             log.emit(LogEvent::Malformed { what: "something" });
@@ -208,7 +208,7 @@ mod tests {
         log.emit(LogEvent::Released);
         let all = log.take();
         assert_eq!(all.len(), EventLog::FREQUENT_MOST + 2);
-        assert_eq!(all[0], LogEvent::Unauthenticated(10));
+        assert_eq!(all[0], LogEvent::Unauthenticated { count: 10, peer: None });
         assert_eq!(all[all.len() - 2..], [LogEvent::Released, LogEvent::Dropped(5000 - 767)]);
         assert!(log.take().is_empty());
     }

@@ -106,6 +106,11 @@ impl PublicKey {
     pub(crate) fn to_spki(self) -> Vec<u8> {
         [PUBLIC_DER.as_slice(), &self.0].concat()
     }
+
+    /// The Ed25519 key of a SubjectPublicKeyInfo; `None`: another kind of key.
+    pub(crate) fn from_spki(spki: &[u8]) -> Option<PublicKey> {
+        spki.strip_prefix(PUBLIC_DER.as_slice())?.try_into().ok().map(PublicKey)
+    }
 }
 
 /// The bytes of a key's text, surrounding white space left out.
@@ -170,6 +175,9 @@ mod tests {
         let public = key.public();
         assert_eq!(public.to_string().parse::<PublicKey>().unwrap(), public);
         assert_eq!(public.to_string().len(), 59);
+        assert_eq!(PublicKey::from_spki(&public.to_spki()), Some(public));
+        assert_eq!(PublicKey::from_spki(&public.to_spki()[1..]), None);
+        assert_eq!(PublicKey::from_spki(&[]), None);
     }
 
     #[test]

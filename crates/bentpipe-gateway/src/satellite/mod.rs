@@ -9,6 +9,7 @@ use crate::protocol::VERSION;
 use bentpipe_link::framing::Framing;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::{BitRate, DataSize};
+use keys::PublicKey;
 use std::net::SocketAddr;
 
 /// Which of the pair a gateway is.
@@ -16,7 +17,7 @@ use std::net::SocketAddr;
 pub enum Side {
     /// The well-connected side: it waits for the terminal.
     Hub,
-    /// The remote side: it calls the hub, whose address it knows.
+    /// The remote side: it calls the hub at this address. Unspecified (`0.0.0.0`): not known yet ([`Satellite::set_hub`]).
     Terminal(SocketAddr),
 }
 
@@ -50,6 +51,25 @@ pub struct SatelliteConfig {
 /// One relayed connection on the satellite side; never reused within a [`Satellite`]'s life.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct StreamId(pub u64);
+
+/// The rates that a gateway declares to the other, bits per second on the wire; `None`: measured, or not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeclaredRates {
+    /// Of the direction in which it sends.
+    pub sending: Option<BitRate>,
+    /// Of the direction in which it receives.
+    pub receiving: Option<BitRate>,
+}
+
+/// A peer that failed the authentication.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RefusedPeer {
+    /// Where its packets came from.
+    pub from: SocketAddr,
+    /// The key that it presented, of which it has proved nothing. `None`: the refusal was the peer's, which does not know
+    /// this side's key; or it presented no Ed25519 key.
+    pub key: Option<PublicKey>,
+}
 
 /// Bytes of a stream that may be unread unless [`Satellite::set_limit`] says otherwise.
 pub const UNREAD_FIRST: u64 = (64 << 10) + 1024;
@@ -102,6 +122,17 @@ pub enum Event {
     Silent,
     /// The other side is heard again.
     Heard,
+    /// The other side declares these rates: after [`Event::Connected`], and whenever it declares them again.
+    Declared(DeclaredRates),
+    /// An attempt to connect has ended without a connection.
+    Unanswered {
+        /// The address that was called.
+        hub: SocketAddr,
+        /// Something came back that could be read, so the hub is there.
+        heard: bool,
+    },
+    /// Two gateways call in turns from these addresses, each ending the other's connection: they have one key.
+    SharedKey([SocketAddr; 2]),
     /// The connection is over and every stream with it; a terminal tries again by itself.
     Lost(Loss),
 }
@@ -220,6 +251,18 @@ pub trait Satellite: Send {
     fn peer(&self) -> Option<SocketAddr> {
         None
     }
+    /// The peer that failed the authentication last ([`Statistics::unauthenticated_peers`]).
+    fn last_refused(&self) -> Option<RefusedPeer> {
+        None
+    }
+    /// The rates that this side declares.
+    fn declared(&self) -> DeclaredRates {
+        DeclaredRates::default()
+    }
+    /// Declares them again to the other side, which learns them at each connection; not on a circuit, which that would set up.
+    fn declare(&mut self) {}
+    /// The hub's address is known from now on, or another: for the next attempt to connect.
+    fn set_hub(&mut self, _: Instant, _: SocketAddr) {}
     /// Opens a stream; `None`: not connected, or too many.
     fn open(&mut self, class: Class) -> Option<StreamId>;
     /// Moves a stream to another class.

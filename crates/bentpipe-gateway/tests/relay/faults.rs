@@ -236,9 +236,15 @@ fn what_the_satellite_side_sees_is_logged_once() {
     assert_eq!(emitted(&mut world, throttled), [expected]);
     assert_eq!(emitted(&mut world, |seen| seen.rate_bps = 9_600_000), []);
     assert_eq!(emitted(&mut world, |seen| seen.throttled = false), [LogEvent::Released]);
-    assert_eq!(emitted(&mut world, |seen| seen.unauthenticated_peers = 2), [LogEvent::Unauthenticated(2)]);
+    assert_eq!(
+        emitted(&mut world, |seen| seen.unauthenticated_peers = 2),
+        [LogEvent::Unauthenticated { count: 2, peer: None }]
+    );
     assert_eq!(emitted(&mut world, |_| {}), []);
-    assert_eq!(emitted(&mut world, |seen| seen.unauthenticated_peers = 3), [LogEvent::Unauthenticated(3)]);
+    assert_eq!(
+        emitted(&mut world, |seen| seen.unauthenticated_peers = 3),
+        [LogEvent::Unauthenticated { count: 3, peer: None }]
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::site::Server;
 use crate::world::{FAR, NEAR, World, noise, text};
-use bentpipe_gateway::{Fail, LogEvent};
+use bentpipe_gateway::{Fail, LinkDirection, LogEvent, Unanswered};
 use bentpipe_net::interception::GatewayProgram;
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::BitRate;
@@ -50,6 +50,50 @@ fn a_pair_that_was_idle_from_the_start_relays_and_bypasses_nothing() {
             }
         }
     }
+}
+
+#[test]
+fn declared_rates_that_differ_are_logged_by_both_gateways() {
+    let bps = |mbps: u64| BitRate::from_bps(1_000_000 * mbps);
+    let mut world = World::quic(1, 0.0, |_| {});
+    world.gateways[NEAR].set_incoming(Some(bps(1)));
+    world.run_ms(3_000);
+    let differ = |world: &mut World, end: usize| -> Vec<LogEvent> {
+        let log = world.gateways[end].take_log();
+        log.into_iter().filter(|event| matches!(event, LogEvent::RatesDiffer { .. })).collect()
+    };
+    let direction = LinkDirection::Forward;
+    let expected = LogEvent::RatesDiffer { direction, here: bps(1), there: bps(10) };
+    assert_eq!(
+        expected.to_string(),
+        "the two gateways' files differ: the forward link has 1 Mbit/s here and 10 Mbit/s at the other gateway; transfers \
+         are slow until both state the link's rate"
+    );
+    assert_eq!(differ(&mut world, NEAR), [expected]);
+    assert_eq!(differ(&mut world, FAR), [LogEvent::RatesDiffer { direction, here: bps(10), there: bps(1) }]);
+    // A reload with a mistake in the other direction, and one that mends both.
+    for (rates, expected) in [([10, 3], 1), ([10, 10], 0)] {
+        world.gateways[NEAR].set_incoming(Some(bps(rates[0])));
+        world.gateways[NEAR].set_rate(Some(bps(rates[1])));
+        world.gateways[NEAR].declare_rates();
+        world.run_ms(1_000);
+        assert_eq!(differ(&mut world, FAR).len(), expected);
+    }
+}
+
+#[test]
+fn a_hub_that_does_not_answer_is_logged_at_intervals() {
+    let mut world = World::quic(1, 1.0, |_| {});
+    let unanswered = |world: &mut World| {
+        let log = world.gateways[NEAR].take_log();
+        log.into_iter().filter(|event| matches!(event, LogEvent::Unanswered { .. })).collect::<Vec<_>>()
+    };
+    world.run_ms(10_000);
+    let hub = "198.51.100.1:4433".parse().unwrap();
+    assert_eq!(unanswered(&mut world), [LogEvent::Unanswered { hub, why: Unanswered::Silent }]);
+    world.run_ms(600_000);
+    let again = unanswered(&mut world).len();
+    assert!((8..=10).contains(&again), "{again} in ten minutes");
 }
 
 #[test]

@@ -211,6 +211,29 @@ fn an_idle_pair_hardly_sends() {
 }
 
 #[test]
+fn transfers_are_reset_when_the_silence_has_lasted_the_hold_time() {
+    for hold in [2, 10, 60] {
+        for uploads in [true, false] {
+            let mut world = World::with(GEO, 1, Crypto::Model(7), |config| config.hold = Duration::from_secs(hold));
+            world.connect();
+            let start = world.now;
+            let from = if uploads { TERMINAL } else { HUB };
+            world.stations[from].open(start, Class::Bulk, 50_000_000);
+            world.run(start + seconds(3.0), |_| false);
+            let death = world.now;
+            world.hub().frozen_until = death + seconds(10_000.0);
+            world.run(death + seconds(200.0), |world| !world.stations[TERMINAL].satellite.is_connected());
+            let took = world.now.since(death).as_secs_f64() - hold as f64;
+            println!("hold {hold} s, {}: hold and {took:.1} s", if uploads { "upload" } else { "download" });
+            assert_eq!(world.lost(TERMINAL), [Loss::Silence]);
+            // What is on its way when the hub dies, and the spacing of questions; a receiver asks after three seconds.
+            let least = if uploads { -0.1 } else { 2.5 };
+            assert!((least..least + 4.0).contains(&took), "{took}");
+        }
+    }
+}
+
+#[test]
 fn a_hub_with_nothing_to_send_notices_that_the_terminal_is_dead() {
     let mut world = World::with(GEO, 1, Crypto::Model(7), |config| config.hold = Duration::from_secs(5));
     world.connect();

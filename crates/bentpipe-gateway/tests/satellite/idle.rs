@@ -60,7 +60,9 @@ fn a_first_request_that_is_lost_is_repeated_within_1_2_round_trips() {
 fn the_handshake_has_measured_the_round_trip_where_the_file_states_another() {
     for (trip, stated) in [(300, 600), (600, 300), (600, 20)] {
         let repeated = repeated("10 Mbit/s", trip, stated, 5.0);
-        assert!(repeated.iter().all(|trips| *trips < 1.2), "{trip} ms, {stated} ms stated: {repeated:?}");
+        // Acknowledgements may be put off by a sixteenth of what is stated, and half as much is allowed for jitter.
+        let most = 1.02 + 1.5 / 16.0 * f64::max(1.0, stated as f64 / trip as f64);
+        assert!(repeated.iter().all(|trips| *trips < most), "{trip} ms, {stated} ms stated: {repeated:?}");
     }
 }
 

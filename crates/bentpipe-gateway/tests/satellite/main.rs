@@ -1,5 +1,6 @@
 //! The satellite side over links in virtual time. `benches/satellite.rs` prints the same cases at full size.
 
+mod diagnosis;
 mod faults;
 mod fuzz;
 mod handshake;

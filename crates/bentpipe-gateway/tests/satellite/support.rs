@@ -155,7 +155,7 @@ impl Station {
                 Event::Reset(id, code) => self.change(id, |flow| flow.reset = Some(code)),
                 Event::Stopped(id, code) => self.change(id, |flow| flow.stopped = Some(code)),
                 Event::Lost(_) => self.flows.retain(|_, flow| flow.ended.is_some()),
-                Event::Connected | Event::Silent | Event::Heard | Event::Signal(..) | Event::Overrun(_) => {}
+                _ => {}
             }
         }
     }

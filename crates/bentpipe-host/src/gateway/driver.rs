@@ -16,6 +16,7 @@ use bentpipe_net::units::BitRate;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, epoll};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -149,6 +150,22 @@ impl GatewayDriver<Gateway> {
     /// The rate of the direction in which this gateway receives has changed; `None`: guessed.
     pub fn set_incoming(&self, rate: Option<BitRate>) {
         self.with(move |gateway| gateway.set_incoming(rate));
+    }
+
+    /// Declares the rates again to the other gateway.
+    pub fn declare_rates(&self) {
+        self.with(Gateway::declare_rates);
+    }
+
+    /// A terminal: the hub's address is known, or has changed.
+    pub fn set_hub(&self, hub: SocketAddr) {
+        self.with(move |gateway| gateway.set_hub(hub));
+    }
+
+    /// The UDP port of the satellite side is open.
+    #[must_use]
+    pub fn has_port(&self) -> bool {
+        self.with(|gateway| gateway.has_port()).unwrap_or(false)
     }
 
     /// Takes no new connections; done when the last has ended ([`GatewayDriver::wait_until_done`]).

@@ -44,9 +44,11 @@ pub(crate) struct Rules<'a> {
     pub intercept: Option<&'a InterceptRules>,
     /// New connections are refused when the gateway is gone.
     pub closed: bool,
-    /// Ports of the listeners on the loopback addresses.
+    /// Ports of the listeners for intercepted connections, on the loopback addresses; 0 and `None` where none are.
     pub port_v4: u16,
     pub port_v6: Option<u16>,
+    /// Packets of IPv6 are routed here, too.
+    pub ipv6: bool,
     /// The log group that reports SYNs; its number also names the rest.
     pub group: u16,
     /// SYNs a second that are intercepted at most; the rest are lost, and their clients ask again.
@@ -180,7 +182,7 @@ impl Firewall {
     fn route_here(&mut self, rules: &Rules) -> io::Result<()> {
         let table = u32::from(rules.group);
         for ipv6 in [false, true] {
-            if ipv6 && rules.port_v6.is_none() {
+            if ipv6 && !rules.ipv6 {
                 continue;
             }
             self.netlink.add_local_default(table, ipv6)?;

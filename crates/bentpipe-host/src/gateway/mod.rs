@@ -6,6 +6,7 @@
 //! connection becomes a socket of the program (`sockets`).
 
 pub mod driver;
+pub mod findings;
 pub mod firewall;
 pub mod inject;
 pub mod netfilter;

@@ -21,8 +21,11 @@ pub(super) struct Network {
     pub log: PacketLog,
     pub marks: Marks,
     pub injector: Injector,
-    listener_v4: Socket,
+    /// Where intercepted connections come in; `None`: none are intercepted.
+    listener_v4: Option<Socket>,
     listener_v6: Option<Socket>,
+    /// Clients may have addresses of IPv6.
+    ipv6: bool,
     pub counter: Counter,
     /// `None`: somebody ended the last, and the next could not be installed.
     pub firewall: Option<Firewall>,
@@ -42,12 +45,14 @@ impl Network {
         let log = PacketLog::open().map_err(|e| explain("cannot receive what the firewall logs", e))?;
         let marks = Marks::of(&log);
         let injector = Injector::open(marks, ipv6).map_err(|e| explain("cannot open raw sockets", e))?;
-        let listener_v4 = listener(Ipv4Addr::LOCALHOST.into(), marks)?;
+        let intercepts = options.rules.is_some();
+        let listener_v4 = intercepts.then(|| listener(Ipv4Addr::LOCALHOST.into(), marks)).transpose()?;
         // Where IPv6 is switched off, as at the emulator's sites, its routes are refused.
         let off = read_sysctl("net.ipv6.conf.lo.disable_ipv6").is_ok_and(|value| value == "1");
-        let listener_v6 = if ipv6 && !off { listener(Ipv6Addr::LOCALHOST.into(), marks).ok() } else { None };
+        let ipv6 = ipv6 && !off;
+        let listener_v6 = if intercepts && ipv6 { listener(Ipv6Addr::LOCALHOST.into(), marks).ok() } else { None };
         let counter = Counter::open(&firewall::table(log.group()), firewall::COUNTER)?;
-        let mut network = Network { log, marks, injector, listener_v4, listener_v6, counter, firewall: None };
+        let mut network = Network { log, marks, injector, listener_v4, listener_v6, ipv6, counter, firewall: None };
         network.firewall = Some(Firewall::install(&network.rules(options, &[])?)?);
         Ok(network)
     }
@@ -56,8 +61,9 @@ impl Network {
         Ok(Rules {
             intercept: options.rules.as_ref(),
             closed: options.closed,
-            port_v4: port_of(&self.listener_v4)?,
+            port_v4: self.listener_v4.as_ref().map(port_of).transpose()?.unwrap_or(0),
             port_v6: self.listener_v6.as_ref().map(port_of).transpose()?,
+            ipv6: self.ipv6,
             group: self.log.group(),
             rate_max: options.rate_max,
             held_max: options.held_max,
@@ -66,7 +72,7 @@ impl Network {
     }
 
     pub fn listeners(&self) -> impl Iterator<Item = &Socket> {
-        std::iter::once(&self.listener_v4).chain(&self.listener_v6)
+        self.listener_v4.iter().chain(&self.listener_v6)
     }
 
     /// After somebody ended `nft`. `admitted`: whose handshakes are under way.
@@ -146,24 +152,6 @@ impl Drop for EarlyDemux {
             let _ = write_sysctl(EARLY_DEMUX, before);
         }
     }
-}
-
-/// The names of this namespace's network devices.
-pub(super) fn interfaces() -> Vec<String> {
-    let mut names = Vec::new();
-    // SAFETY: the list ends with an entry whose index is 0, every other entry has a C string, and it is freed once.
-    unsafe {
-        let list = libc::if_nameindex();
-        let mut entry = list;
-        while !entry.is_null() && (*entry).if_index != 0 {
-            names.push(std::ffi::CStr::from_ptr((*entry).if_name).to_string_lossy().into_owned());
-            entry = entry.add(1);
-        }
-        if !list.is_null() {
-            libc::if_freenameindex(list);
-        }
-    }
-    names
 }
 
 fn explain(what: &str, error: io::Error) -> io::Error {

@@ -1,16 +1,16 @@
 //! The state behind a gateway's sockets in the kernel: requests that are held, connections in others' names, look-ups of
 //! names, the firewall.
 
+use super::findings;
 use super::firewall::Firewall;
-use super::network::{EARLY_DEMUX, EarlyDemux, Network, interfaces};
+use super::network::{EARLY_DEMUX, EarlyDemux, Network};
 use super::options::SiteOptions;
 use super::resolver::Resolver;
 use super::syn::Syn;
 use super::token;
-use crate::netlink::index_of;
 use bentpipe_net::held_requests::{Endpoints, HeldRequests, Hold};
 use bentpipe_net::interception::Bypassed;
-use bentpipe_net::socket::SocketId;
+use bentpipe_net::socket::{SocketError, SocketId};
 use bentpipe_net::time::{Duration, Instant};
 use rustix::event::epoll;
 use socket2::{Domain, Socket, Type};
@@ -43,6 +43,8 @@ pub(super) struct Site {
     pub bypassed: Bypassed,
     pub bypassed_read: Option<Instant>,
     pub accept_again: Option<Instant>,
+    /// An ICMP error of the pair's socket that the program has not been given.
+    pub pair_error: Option<SocketError>,
     check_rules: Instant,
     remarks: VecDeque<String>,
 }
@@ -90,12 +92,7 @@ impl Site {
                  minute may be heard late"
             ));
         }
-        for name in options.rules.iter().flat_map(|rules| &rules.interfaces).filter(|name| index_of(name).is_err()) {
-            remarks.push_back(format!(
-                "there is no interface {name:?}: nothing is intercepted there until there is one; there are: {}",
-                interfaces().join(", ")
-            ));
-        }
+        remarks.extend(findings::interfaces(options.rules.as_ref()));
         let resolver = Resolver::start()?;
         let watch = |fd, token| epoll::add(epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN);
         watch(resolver.as_fd(), token::RESOLVER)?;
@@ -125,6 +122,7 @@ impl Site {
             bypassed: Bypassed::default(),
             bypassed_read: None,
             accept_again: None,
+            pair_error: None,
             check_rules: now + RULES_INTERVAL,
             remarks,
         })

@@ -3,7 +3,7 @@
 
 use super::firewall;
 use super::network::Network;
-use super::relay_socket::{begin, prepare_for_relay, prepare_pair};
+use super::relay_socket::{begin, drain_errors, prepare_for_relay, prepare_pair};
 use super::site::{HANDSHAKE_MAX, Lookup, Site};
 use super::syn::Syn;
 use crate::sockets::{SocketsView, bound, bytes_unacknowledged, error_of};
@@ -35,6 +35,16 @@ const BATCHES_MAX: usize = 64;
 const SIOCATMARK: libc::Ioctl = 0x8905;
 
 impl GatewayView<'_> {
+    /// A datagram socket's error ends nothing: the next call finds whatever is there then.
+    fn forget_error(&mut self, socket: SocketId) {
+        if let Some(entry) = self.sockets.own.open.get_mut(&socket) {
+            entry.error = None;
+            if let Some(kernel) = &entry.socket {
+                drain_errors(kernel);
+            }
+        }
+    }
+
     /// A socket may have changed.
     pub(super) fn note_change(&mut self, id: SocketId) {
         if self.sockets.own.open.contains_key(&id) {
@@ -217,7 +227,7 @@ impl GatewayView<'_> {
 }
 
 impl Sockets for GatewayView<'_> {
-    delegate_sockets!(sockets: connection send receive patterns finish receive_from echoes);
+    delegate_sockets!(sockets: connection send receive patterns finish echoes);
 
     fn connect(&mut self, to: SocketAddr) -> Result<SocketId, SocketError> {
         self.connect_as(None, to, 0)
@@ -273,7 +283,27 @@ impl Sockets for GatewayView<'_> {
             SocketAddr::V4(v4) if self.site.ipv6 => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
             _ => to,
         };
-        self.sockets.send_to(socket, to, data)
+        let sent = self.sockets.send_to(socket, to, data);
+        let Err(earlier) = sent else { return sent };
+        // The error may be ICMP's about an earlier packet, which the kernel reports once; this one was not sent.
+        self.forget_error(socket);
+        let sent = self.sockets.send_to(socket, to, data);
+        match sent {
+            Ok(_) => self.site.pair_error = Some(earlier),
+            Err(_) => self.forget_error(socket),
+        }
+        sent
+    }
+
+    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, SocketError> {
+        if let Some(earlier) = self.site.pair_error.take() {
+            return Err(earlier);
+        }
+        let received = self.sockets.receive_from(socket, into);
+        if received.is_err() {
+            self.forget_error(socket);
+        }
+        received
     }
 }
 

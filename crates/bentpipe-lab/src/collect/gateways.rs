@@ -80,8 +80,11 @@ fn event(log_event: &LogEvent) -> GatewayEvent {
             };
             GatewayEvent::Lost { why, connections: *connections as u64 }
         }
-        LogEvent::Unauthenticated(count) => GatewayEvent::UnauthenticatedPeer { count: *count },
-        LogEvent::OtherVersion(_) => GatewayEvent::Other { text: log_event.to_string() },
+        LogEvent::Unauthenticated { count, .. } => GatewayEvent::UnauthenticatedPeer { count: *count },
+        LogEvent::OtherVersion(_)
+        | LogEvent::Unanswered { .. }
+        | LogEvent::SharedKey(_)
+        | LogEvent::RatesDiffer { .. } => GatewayEvent::Other { text: log_event.to_string() },
         LogEvent::UnauthenticatedPackets(count) => GatewayEvent::UnauthenticatedPackets { count: *count },
         LogEvent::Throttled { declared, now } => GatewayEvent::Throttled { declared: declared.bps, now: now.bps },
         LogEvent::Released => GatewayEvent::Released,

@@ -8,6 +8,7 @@
 mod bypass;
 mod circuit;
 mod deaths;
+mod diagnosis;
 mod faults;
 mod idle;
 mod link;
@@ -31,7 +32,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// A part's name, and what it does; `true`: with the full numbers.
 type Part = (&'static str, fn(bool));
-const PARTS: [Part; 14] = [
+const PARTS: [Part; 15] = [
     ("faults", faults::run),
     ("relay", relay::run),
     ("unauthenticated_peers", unauthenticated_peers::run),
@@ -41,6 +42,7 @@ const PARTS: [Part; 14] = [
     ("machine", machine::run),
     ("silence", silence::run),
     ("idle", idle::run),
+    ("diagnosis", diagnosis::run),
     ("semantics", semantics::run),
     ("circuit", circuit::run),
     ("deaths", deaths::run),

@@ -2,7 +2,10 @@
 //!
 //! Each side opens one unidirectional stream for its words when it has the first. A word is two numbers, each in groups of
 //! seven bits, lowest first, the eighth bit set on all but the last (LEB128): QUIC's number of the stream, and the word.
+//! The rates that a side declares are words, too, about numbers that no stream has.
 
+use crate::satellite::DeclaredRates;
+use bentpipe_net::units::BitRate;
 use quinn_proto::{Connection, Dir, ReadError, StreamId, WriteError};
 
 /// Most bytes of a number: 63 bits.
@@ -19,14 +22,46 @@ pub(super) struct Control {
     inc: Option<StreamId>,
     /// The start of a word whose rest has not come.
     partial: Vec<u8>,
+    /// The rates that the other side has declared so far.
+    peer: DeclaredRates,
     broken: bool,
 }
 
 impl Control {
+    /// Stands where a stream's number stands, for the rate in which a side sends; the next number, for that in which it
+    /// receives. The word is bytes per second; 0: measured. No stream has these numbers, and who does not know them ignores
+    /// them.
+    const DECLARED: u64 = 1 << 40;
+
     /// Adds a word about the stream of this number.
     pub(super) fn push(&mut self, number: u64, word: u32) {
         put(number, &mut self.waiting);
         put(u64::from(word), &mut self.waiting);
+    }
+
+    /// Adds the rates that this side declares.
+    pub(super) fn declare(&mut self, rates: DeclaredRates) {
+        let number = Self::DECLARED;
+        for (number, rate) in [(number, rates.sending), (number + 1, rates.receiving)] {
+            let bytes = rate.map_or(0, |rate| rate.bps.div_ceil(8));
+            self.push(number, u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Takes a word as a part of the rates that the other side declares. The second of the two makes them complete.
+    pub(super) fn declared(&mut self, number: u64, word: u32) -> Option<DeclaredRates> {
+        let rate = (word > 0).then(|| BitRate::from_bps(8 * u64::from(word)));
+        match number.checked_sub(Self::DECLARED) {
+            Some(0) => {
+                self.peer.sending = rate;
+                None
+            }
+            Some(1) => {
+                self.peer.receiving = rate;
+                Some(self.peer)
+            }
+            _ => None,
+        }
     }
 
     /// Words wait to be given to the library.
@@ -158,6 +193,21 @@ mod tests {
                 at += length;
             }
             prop_assert_eq!((read, at), (words, control.waiting.len()));
+        }
+
+        #[test]
+        fn declared_rates_arrive(sending in 0_u64..30_000_000_000, receiving in 0_u64..30_000_000_000) {
+            let rate = |bps: u64| (bps > 0).then(|| BitRate::from_bps(bps / 8 * 8 + 8));
+            let rates = DeclaredRates { sending: rate(sending), receiving: rate(receiving) };
+            let (mut control, mut other) = (Control::default(), Control::default());
+            control.declare(rates);
+            let (mut at, mut read) = (0, None);
+            while let Some((number, word, length)) = take_word(&control.waiting[at..]).unwrap() {
+                at += length;
+                read = other.declared(number, word);
+            }
+            prop_assert_eq!(read, Some(rates));
+            prop_assert_eq!(other.declared(4, 7), None);
         }
 
         #[test]

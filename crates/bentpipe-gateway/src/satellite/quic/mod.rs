@@ -27,7 +27,10 @@ mod unauthenticated_peers;
 
 pub use crypto::Crypto;
 
-use super::{Class, Event, Loss, Read, Satellite, SatelliteConfig, Side, Statistics, StreamError, StreamId, Unread};
+use super::{
+    Class, DeclaredRates, Event, Loss, Read, RefusedPeer, Satellite, SatelliteConfig, Side, Statistics, StreamError,
+    StreamId, Unread,
+};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
 use bytes::{Bytes, BytesMut};
@@ -71,7 +74,7 @@ pub enum SetupError {
     #[error("the link's largest packet is {0} bytes; allowed: 256 to 65535")]
     Mtu(u64),
     /// The hub's address cannot be called.
-    #[error("the hub's address {0} cannot be called: it needs an address of a machine and a port other than 0")]
+    #[error("the hub's address {0} cannot be called: it needs a port other than 0")]
     Address(SocketAddr),
 }
 
@@ -95,6 +98,9 @@ pub struct QuicSatellite {
     /// Something waits for the link.
     blocked: bool,
     unauthenticated_peers: UnauthenticatedPeers,
+    last_refused: Option<RefusedPeer>,
+    /// Where the other side was in the connections so far, the last two.
+    addresses: [Option<SocketAddr>; 2],
     events: VecDeque<Event>,
     /// Ended on request; nothing is begun any more.
     closed: bool,
@@ -137,7 +143,7 @@ impl QuicSatellite {
             return Err(SetupError::Mtu(config.mtu));
         }
         if let Side::Terminal(hub) = config.side
-            && (hub.port() == 0 || hub.ip().is_unspecified())
+            && hub.port() == 0
         {
             return Err(SetupError::Address(hub));
         }
@@ -174,6 +180,8 @@ impl QuicSatellite {
             bypass: BitRate::default(),
             blocked: false,
             unauthenticated_peers: UnauthenticatedPeers::default(),
+            last_refused: None,
+            addresses: [None; 2],
             events: VecDeque::new(),
             closed: false,
             totals: Statistics::default(),
@@ -222,7 +230,11 @@ impl QuicSatellite {
                     let was = peer.is_connected();
                     peer.set_over();
                     let why = loss(&reason);
-                    self.totals.unauthenticated_peers += u64::from(why == Some(Loss::Unauthenticated));
+                    if why == Some(Loss::Unauthenticated) {
+                        self.totals.unauthenticated_peers += 1;
+                        let from = peer.connection.remote_address();
+                        self.last_refused = Some(RefusedPeer { from, key: self.counters.take_refused() });
+                    }
                     self.totals.other_versions += u64::from(why == Some(Loss::Version));
                     if let Some(why) = why {
                         self.on_lost(now, was, why);
@@ -252,11 +264,22 @@ impl QuicSatellite {
         peer.set_established(now);
         peer.connection.set_max_concurrent_streams(Dir::Bi, settings::window(settings::streams(&self.config)));
         self.totals.connections += 1;
-        self.unauthenticated_peers.set_known(peer.connection.remote_address());
+        let address = peer.connection.remote_address();
+        self.unauthenticated_peers.set_known(address);
         self.rate.start(now);
+        peer.streams.declare(self.declared());
+        let [last, before] = self.addresses;
+        self.addresses = [Some(address), last];
         if let Some(old) = self.current.take() {
             // Only the pinned peer gets this far: it was restarted, or has given the old connection up.
             let was = old.is_connected();
+            if let Some(last) = last
+                && was
+                && before == Some(address)
+                && last != address
+            {
+                self.events.push_back(Event::SharedKey([last, address]));
+            }
             self.retire(old);
             if was {
                 self.events.push_back(Event::Lost(Loss::Restarted));
@@ -515,6 +538,30 @@ impl Satellite for QuicSatellite {
 
     fn peer(&self) -> Option<SocketAddr> {
         self.current.as_ref().filter(|peer| peer.is_connected()).map(|peer| peer.connection.remote_address())
+    }
+
+    fn last_refused(&self) -> Option<RefusedPeer> {
+        self.last_refused
+    }
+
+    fn declared(&self) -> DeclaredRates {
+        DeclaredRates { sending: self.config.rate, receiving: self.incoming }
+    }
+
+    fn declare(&mut self) {
+        let rates = self.declared();
+        if !self.config.dial_up
+            && let Some(peer) = self.connected()
+        {
+            peer.streams.declare(rates);
+        }
+    }
+
+    fn set_hub(&mut self, now: Instant, hub: SocketAddr) {
+        if let Role::Terminal(terminal) = &mut self.role {
+            self.config.side = Side::Terminal(hub);
+            terminal.set_hub(now, hub, self.current.is_none());
+        }
     }
 
     fn open(&mut self, class: Class) -> Option<StreamId> {

@@ -317,8 +317,8 @@ impl Peer {
         let delay = ack_delay(config);
         let base = rate.base_round_trip();
         let trip = match self.round_trip {
-            // The handshake's packets have measured it, whatever the file states; short ones perhaps.
-            Some(smoothed) => (base + self.sizes.packets + delay).max(smoothed.min(Duration { ns: base.ns * 4 })),
+            // The first packets have measured it, whatever the file states.
+            Some(smoothed) => (base + delay).max(smoothed.min(Duration { ns: base.ns * 4 })),
             None => self.sizes.first_round_trip + delay,
         };
         let due = since + trip + Duration { ns: delay.ns / 2 } + four_packets(rate, config);

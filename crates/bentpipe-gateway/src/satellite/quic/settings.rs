@@ -37,10 +37,8 @@ pub(super) struct Sizes {
     /// Bytes that a stream, or all together, may have on their way: what arrives is read at once. A stream's is fixed when
     /// a connection begins, so sized for any rate that the memory suffices for.
     pub(super) receive_window: u64,
-    /// From a handshake datagram to its answer, on a link that carries nothing else: the configured round trip, and `packets`.
+    /// From a handshake datagram to its answer, on a link that carries nothing else.
     pub(super) first_round_trip: Duration,
-    /// The transmission time of such a packet each way, at the rates that are known.
-    pub(super) packets: Duration,
 }
 
 impl Sizes {
@@ -51,14 +49,12 @@ impl Sizes {
         let memory = config.memory.bytes;
         // One round trip, an eighth between credits (quinn-proto `recv.rs`), and as much again for lost ones. Everything is
         // read at once, so losses hold no credit back.
-        let packets = packets(config, incoming);
         let least = (3 * round_trip_bytes(config, incoming)).clamp(512 << 10, 128 << 20);
         Sizes {
             datagram,
             payload: best_payload(fits, header, config.loss, config.mtu),
             receive_window: (memory - memory / SEND_PART).max(least),
-            first_round_trip: config.round_trip.max(Duration::from_millis(20)) + packets,
-            packets,
+            first_round_trip: config.round_trip.max(Duration::from_millis(20)) + packets(config, incoming),
         }
     }
 }

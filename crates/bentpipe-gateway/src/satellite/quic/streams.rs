@@ -11,7 +11,7 @@
 
 use super::control::Control;
 use super::settings::{OVERHEAD, Sizes};
-use crate::satellite::{Class, Event, Read, StreamError, StreamId, UNREAD_FIRST, Unread};
+use crate::satellite::{Class, DeclaredRates, Event, Read, StreamError, StreamId, UNREAD_FIRST, Unread};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{Connection, Dir, FinishError, ReadError, StreamEvent, VarInt, WriteError};
 use std::collections::{BTreeMap, VecDeque};
@@ -469,6 +469,11 @@ impl Streams {
         }
     }
 
+    /// Declares the rates of this side.
+    pub(super) fn declare(&mut self, rates: DeclaredRates) {
+        self.control.declare(rates);
+    }
+
     /// The other side does not keep to the protocol of the control stream.
     pub(super) fn is_broken(&self) -> bool {
         self.control.is_broken()
@@ -477,12 +482,17 @@ impl Streams {
     /// Takes words of the other side.
     fn hear(&mut self, connection: &mut Connection, events: &mut VecDeque<Event>) {
         let (streams, own) = (&self.streams, self.connection << NUMBER_BITS);
+        let mut others = Vec::new();
         self.control.pull(connection, |number, word| {
             let id = StreamId(own | number);
-            if number <= NUMBER_MASK && streams.contains_key(&id) {
+            if number > NUMBER_MASK {
+                others.push((number, word));
+            } else if streams.contains_key(&id) {
                 events.push_back(Event::Signal(id, word));
             }
         });
+        let declared = others.into_iter().filter_map(|(number, word)| self.control.declared(number, word));
+        events.extend(declared.map(Event::Declared));
     }
 
     /// Bytes of a stream that may be unread from now on.

@@ -5,7 +5,7 @@ use super::crypto::Suite;
 use super::peer::Peer;
 use super::settings::{Sizes, transport};
 use super::{QuicSatellite, Role};
-use crate::satellite::Loss;
+use crate::satellite::{Event, Loss};
 use bentpipe_net::time::{Duration, Instant};
 use quinn_proto::{
     ClientConfig, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, NoneTokenStore,
@@ -91,6 +91,14 @@ impl Terminal {
         self.wait = Duration { ns: wait.ns * 2 }.clamp(first, most);
     }
 
+    /// Calls the hub there from now on; at once, where it was not known before. `idle`: nothing is under way.
+    pub(super) fn set_hub(&mut self, now: Instant, hub: SocketAddr, idle: bool) {
+        let unknown = std::mem::replace(&mut self.hub, hub).ip().is_unspecified();
+        if unknown && idle {
+            self.next = Some(now);
+        }
+    }
+
     /// A stream is wanted: the next attempt need not wait as long as the last ones failed.
     pub(super) fn want(&mut self, dial_up: bool) {
         self.wanted = true;
@@ -110,6 +118,7 @@ impl QuicSatellite {
         }
         match self.attempt() {
             Some(peer) => Some(self.handshake_ends(peer, ATTEMPT)),
+            None if terminal.hub.ip().is_unspecified() => None,
             None => terminal.next,
         }
     }
@@ -124,6 +133,10 @@ impl QuicSatellite {
         let is_due = |terminal: &Self| terminal.terminal_due().is_some_and(|due| due <= now);
         if !is_due(self) {
             return;
+        }
+        if let Some(peer) = self.attempt() {
+            let (hub, heard) = (peer.connection.remote_address(), peer.answered().is_some());
+            self.events.push_back(Event::Unanswered { hub, heard });
         }
         if self.config.dial_up && self.attempt().is_some() {
             if let Some(old) = self.current.take() {

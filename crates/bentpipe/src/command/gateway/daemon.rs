@@ -1,19 +1,20 @@
 //! A gateway as a service: from its file to its end.
 
 use super::super::BadInput;
+use super::hub_name::{self, HubLookup};
 use super::log::Log;
 use super::{keys, metrics, notify};
 use crate::cli::GatewayArguments;
 use crate::terminal;
 use anyhow::Context;
 use bentpipe_gateway::file::Role;
-use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::satellite::keys::PairKeys;
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
+use bentpipe_gateway::satellite::{Loss, Side};
 use bentpipe_gateway::{Fail, Gateway, GatewayFile, LogEvent, Metrics};
 use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::{self, Rights};
-use bentpipe_host::gateway::{GatewayDriver, SiteOptions};
+use bentpipe_host::gateway::{GatewayDriver, SiteOptions, findings};
 use bentpipe_host::namespace::raise_descriptor_limit;
 use bentpipe_lab::files::{TEXT_BYTES_MAX, read_text};
 use sd_notify::NotifyState;
@@ -37,12 +38,24 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     let file = read(path, role)?;
     let own = keys::read(&file.key)?;
     let peer = file.peer_key.parse().map_err(|error| BadInput(format!("{}: peer_key: {error}", path.display())))?;
+    if own.public() == peer {
+        return Err(BadInput(format!(
+            "{}: peer_key: this is the public key of this gateway itself ({}); allowed: the other gateway's, as `bentpipe \
+             gateway keys --show` shows it there",
+            path.display(),
+            file.key.display()
+        ))
+        .into());
+    }
     if arguments.check {
-        terminal::print(&format!("{}: fine; {}\n", path.display(), summary(&file)))?;
+        let name = path.display();
+        let findings = findings(&file, true).into_iter().map(|finding| format!("{name}: warning: {finding}\n"));
+        terminal::print(&format!("{}{name}: fine; {}\n", findings.collect::<String>(), summary(&file)))?;
         return Ok(ExitCode::SUCCESS);
     }
     raise_descriptor_limit();
     // Still with one thread.
+    rights::empty_bounding_set();
     if let Some(user) = &file.user
         && rustix::process::geteuid().is_root()
     {
@@ -78,14 +91,35 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
             .map_err(|error| BadInput(format!("cannot serve metrics at {address}: {error}")))?;
     }
     log.line(Level::INFO, &format!("{} gateway, key {}: {}", name(role), own.public(), summary(&file)));
-    notify::tell(&[NotifyState::Ready]);
+    // The site reports missing interfaces itself.
+    for finding in findings(&file, false) {
+        log.remark(&finding);
+    }
+    let mut hub = file.hub.clone().map(|name| HubLookup::new(name, file.listen.is_ipv4(), Instant::now()));
+    let mut ready = false;
     let mut watchdog = notify::Watchdog::from_environment();
     let mut draining: Option<Instant> = None;
     let takes_clients = file.intercept.is_some() || listening(&file).next().is_some();
     let mut file = file;
     loop {
         let is_done = driver.wait_until_done(TICK);
+        // Not before the other gateway's packets come in: the port may be taken.
+        if !ready && driver.has_port() {
+            ready = true;
+            notify::tell(&[NotifyState::Ready]);
+        }
+        match hub.as_mut().and_then(|hub| hub.poll(Instant::now())) {
+            Some(Ok(address)) => {
+                log.line(Level::INFO, &format!("the hub is at {address}"));
+                driver.set_hub(address);
+            }
+            Some(Err(why)) => log.remark(&why),
+            None => {}
+        }
         for log_event in driver.take_log() {
+            if let (Some(hub), LogEvent::Unanswered { .. }) = (&mut hub, &log_event) {
+                hub.doubt(Instant::now());
+            }
             // Of no concern where nobody asks, as at most hubs, or where no request is taken any more.
             if matches!(log_event, LogEvent::Failing { .. } | LogEvent::Relaying)
                 && (!takes_clients || draining.is_some())
@@ -126,6 +160,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
                     let rate = file.gateway.satellite.rate;
                     driver.set_rate(rate);
                     driver.set_incoming(file.incoming);
+                    driver.declare_rates();
                     let said = rate.map_or("measured".to_owned(), |rate| rate.to_string());
                     let incoming = file.incoming.map_or("a guess".to_owned(), |rate| rate.to_string());
                     let name = path.display();
@@ -137,13 +172,46 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
                 }
                 Err(error) => log.line(Level::ERROR, &format!("keeping what was read before: {error}")),
             }
-            notify::tell(&[NotifyState::Ready]);
+            if ready {
+                notify::tell(&[NotifyState::Ready]);
+            }
         }
     }
     let last = driver.stop();
     let (relayed, taken, given) = (last.relayed, last.bytes_taken, last.bytes_given);
     log.line(Level::INFO, &format!("stopped; {relayed} connections relayed, {taken} B taken, {given} B given"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What of this machine does not fit the file. `check`: all of it, the hub's name too; otherwise what is not reported
+/// elsewhere.
+fn findings(file: &GatewayFile, check: bool) -> Vec<String> {
+    let satellite = &file.gateway.satellite;
+    let mut all = Vec::new();
+    let mut hub = match satellite.side {
+        Side::Terminal(hub) if !hub.ip().is_unspecified() => Some(hub),
+        _ => None,
+    };
+    if check {
+        all.extend(findings::interfaces(file.intercept.as_ref()));
+        match file.hub.as_ref().map(|name| (name, hub_name::look_up(name))) {
+            Some((_, Ok(addresses))) => hub = addresses.first().copied(),
+            Some((name, Err(error))) => all.push(format!("the hub's name {name} was not found: {error}")),
+            None => {}
+        }
+    }
+    // Without the right to their addresses, nothing of the clients' comes through here.
+    let forwards = match satellite.side {
+        Side::Hub => Rights::now().network,
+        Side::Terminal(_) => file.intercept.is_some(),
+    };
+    if forwards {
+        all.extend(findings::forwarding());
+    }
+    if satellite.side == Side::Hub || hub.is_some() {
+        all.extend(findings::mtu(satellite.mtu, hub));
+    }
+    all
 }
 
 /// Reads a gateway's file. The key is looked for from its folder.
@@ -196,7 +264,13 @@ fn status(metrics: &Metrics, draining: bool) -> String {
 fn summary(file: &GatewayFile) -> String {
     let satellite = &file.gateway.satellite;
     let rate = satellite.rate.map_or("measured".to_owned(), |rate| rate.to_string());
-    let mut parts = vec![format!("UDP {}", file.listen), format!("link rate {rate}")];
+    let mut parts = vec![format!("UDP {}", file.listen)];
+    match (&file.hub, satellite.side) {
+        (Some(hub), _) => parts.push(format!("hub {hub}")),
+        (None, Side::Terminal(hub)) => parts.push(format!("hub {hub}")),
+        (None, Side::Hub) => {}
+    }
+    parts.push(format!("link rate {rate}"));
     match &file.intercept {
         Some(intercept) => parts.push(format!("intercepts on {}", intercept.interfaces.join(", "))),
         None => parts.push("intercepts nothing".into()),

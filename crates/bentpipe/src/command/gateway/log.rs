@@ -23,6 +23,7 @@ struct Fields {
     count: Option<u64>,
     rate_bps: Option<u64>,
     declared_bps: Option<u64>,
+    other_bps: Option<u64>,
 }
 
 /// Lines of each kind: what happens often, by whoever's will, leaves the room of the other kinds alone.
@@ -116,6 +117,7 @@ impl Log {
                         count = fields.count,
                         rate_bps = fields.rate_bps,
                         declared_bps = fields.declared_bps,
+                        other_bps = fields.other_bps,
                         "{text}"
                     ),
                 }
@@ -132,11 +134,14 @@ impl Log {
 fn fields(log_event: &LogEvent) -> Fields {
     match log_event {
         LogEvent::Lost { connections, .. } => Fields { connections: Some(*connections as u64), ..Fields::default() },
-        LogEvent::Unauthenticated(count) | LogEvent::OtherVersion(count) | LogEvent::Dropped(count) => {
+        LogEvent::Unauthenticated { count, .. } | LogEvent::OtherVersion(count) | LogEvent::Dropped(count) => {
             Fields { count: Some(*count), ..Fields::default() }
         }
         LogEvent::Throttled { declared, now } => {
             Fields { rate_bps: Some(now.bps), declared_bps: Some(declared.bps), ..Fields::default() }
+        }
+        LogEvent::RatesDiffer { here, there, .. } => {
+            Fields { rate_bps: Some(here.bps), other_bps: Some(there.bps), ..Fields::default() }
         }
         LogEvent::NotOpened { client, server, outcome } => Fields {
             client: client.map(|client| client.to_string()),

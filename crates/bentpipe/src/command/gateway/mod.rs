@@ -1,6 +1,7 @@
 //! Runs one of the two gateways of a link, and makes their keys.
 
 mod daemon;
+mod hub_name;
 mod keys;
 mod log;
 mod metrics;

@@ -6,8 +6,9 @@ mod tls;
 
 use super::SetupError;
 use crate::satellite::Side;
-use crate::satellite::keys::PairKeys;
+use crate::satellite::keys::{PairKeys, PublicKey};
 use counted::{CountedClient, CountedServer};
+use parking_lot::Mutex;
 use quinn_proto::crypto::{ClientConfig, HandshakeTokenKey, HmacKey, ServerConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +29,8 @@ pub(super) struct Counters {
     forged: AtomicU64,
     readable: AtomicU64,
     authentic: AtomicU64,
+    /// The key of the last peer that presented another than the configured one.
+    refused: Mutex<Option<PublicKey>>,
 }
 
 impl Counters {
@@ -44,6 +47,15 @@ impl Counters {
     /// Packets that only somebody who took part in a handshake can have made.
     pub(super) fn authentic(&self) -> u64 {
         self.authentic.load(Ordering::Relaxed)
+    }
+
+    /// Takes the key that was refused last, if any was since the last call.
+    pub(super) fn take_refused(&self) -> Option<PublicKey> {
+        self.refused.lock().take()
+    }
+
+    fn set_refused(&self, key: Option<PublicKey>) {
+        *self.refused.lock() = key;
     }
 
     fn count(&self, good: bool, proves: bool) {
@@ -75,8 +87,10 @@ impl Suite {
         let hub = side == Side::Hub;
         let (client, server, reset_key, token_key, random) = match crypto {
             Crypto::Tls(keys) => {
-                let client: Option<Arc<dyn ClientConfig>> = if hub { None } else { Some(tls::client(keys, protocol)?) };
-                let server: Option<Arc<dyn ServerConfig>> = if hub { Some(tls::server(keys, protocol)?) } else { None };
+                let client: Option<Arc<dyn ClientConfig>> =
+                    if hub { None } else { Some(tls::client(keys, protocol, &counters)?) };
+                let server: Option<Arc<dyn ServerConfig>> =
+                    if hub { Some(tls::server(keys, protocol, &counters)?) } else { None };
                 (client, server, tls::reset_key(keys), tls::token_key(keys), tls::random()?)
             }
             Crypto::Model(pair) => {

@@ -1,6 +1,7 @@
 //! TLS 1.3 with raw public keys on both sides (RFC 8446, RFC 7250), each pinned to the configured key.
 
 use super::super::SetupError;
+use super::Counters;
 use crate::satellite::keys::{PairKeys, PublicKey};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{ClientConfig, HandshakeTokenKey, HmacKey, ServerConfig};
@@ -20,9 +21,13 @@ use rustls::{
 use std::sync::Arc;
 
 /// The terminal's side.
-pub(super) fn client(keys: &PairKeys, protocol: &[u8]) -> Result<Arc<dyn ClientConfig>, SetupError> {
+pub(super) fn client(
+    keys: &PairKeys,
+    protocol: &[u8],
+    counters: &Arc<Counters>,
+) -> Result<Arc<dyn ClientConfig>, SetupError> {
     let provider = Arc::new(provider::default_provider());
-    let pinned = Arc::new(Pinned { key: keys.peer, provider: Arc::clone(&provider) });
+    let pinned = Arc::new(Pinned { key: keys.peer, provider: Arc::clone(&provider), counters: Arc::clone(counters) });
     let own = Arc::new(client::AlwaysResolvesClientRawPublicKeys::new(certified(keys)?));
     let mut config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
@@ -38,9 +43,13 @@ pub(super) fn client(keys: &PairKeys, protocol: &[u8]) -> Result<Arc<dyn ClientC
 }
 
 /// The hub's side.
-pub(super) fn server(keys: &PairKeys, protocol: &[u8]) -> Result<Arc<dyn ServerConfig>, SetupError> {
+pub(super) fn server(
+    keys: &PairKeys,
+    protocol: &[u8],
+    counters: &Arc<Counters>,
+) -> Result<Arc<dyn ServerConfig>, SetupError> {
     let provider = Arc::new(provider::default_provider());
-    let pinned = Arc::new(Pinned { key: keys.peer, provider: Arc::clone(&provider) });
+    let pinned = Arc::new(Pinned { key: keys.peer, provider: Arc::clone(&provider), counters: Arc::clone(counters) });
     let own = Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified(keys)?));
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
@@ -85,6 +94,7 @@ pub(super) fn random() -> Result<[u8; 32], SetupError> {
 struct Pinned {
     key: PublicKey,
     provider: Arc<CryptoProvider>,
+    counters: Arc<Counters>,
 }
 
 impl Pinned {
@@ -92,6 +102,7 @@ impl Pinned {
         if presented.as_ref() == self.key.to_spki() {
             Ok(())
         } else {
+            self.counters.set_refused(PublicKey::from_spki(presented.as_ref()));
             Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
         }
     }
