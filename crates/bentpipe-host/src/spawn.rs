@@ -369,7 +369,7 @@ pub(crate) fn keep_capabilities(bits: u32) -> io::Result<()> {
         pid: i32,
     }
     #[repr(C)]
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, PartialEq)]
     struct Data {
         effective: u32,
         permitted: u32,
@@ -377,10 +377,16 @@ pub(crate) fn keep_capabilities(bits: u32) -> io::Result<()> {
     }
     let header = Header { version: VERSION_3, pid: 0 };
     let low = Data { effective: bits, permitted: bits, inheritable: bits };
-    let data = [low, Data { effective: 0, permitted: 0, inheritable: 0 }];
+    let none = Data { effective: 0, permitted: 0, inheritable: 0 };
+    let data = [low, none];
+    let mut now = [none; 2];
     // SAFETY: both structures have the kernel's layout and live through the calls.
     unsafe {
-        check(libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) as i32)?;
+        check(libc::syscall(libc::SYS_capget, &raw const header, now.as_mut_ptr()) as i32)?;
+        // A service manager that has set them may forbid the call.
+        if now != data {
+            check(libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) as i32)?;
+        }
         for cap in (0..u32::BITS).filter(|cap| bits & (1 << cap) != 0) {
             let (raise, cap) = (libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong, libc::c_ulong::from(cap));
             check(libc::prctl(libc::PR_CAP_AMBIENT, raise, cap, 0 as libc::c_ulong, 0 as libc::c_ulong))?;
