@@ -149,5 +149,4 @@ fn wrong_key(row: &Row) {
     terminal.wait_for(&format!("the gateway at {HUB} does not know this one's key"));
     hub.wait_for("refused a gateway with an unknown key at 10.2.0.1:");
     hub.wait_for(&format!(": {public} is not the configured peer_key"));
-    assert_eq!(terminal.count_lines("connected to the other gateway"), 0);
 }
