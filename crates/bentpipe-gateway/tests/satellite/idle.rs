@@ -61,7 +61,8 @@ fn the_handshake_has_measured_the_round_trip_where_the_file_states_another() {
     for (trip, stated) in [(300, 600), (600, 300), (600, 20)] {
         let repeated = repeated("10 Mbit/s", trip, stated, 5.0);
         // Acknowledgements may be put off by a sixteenth of what is stated, and half as much is allowed for jitter.
-        let most = 1.02 + 1.5 / 16.0 * f64::max(1.0, stated as f64 / trip as f64);
+        // The rest: four full packets, and a datagram of the handshake each way, take 2.4 % of 300 ms.
+        let most = 1.03 + 1.5 / 16.0 * f64::max(1.0, stated as f64 / trip as f64);
         assert!(repeated.iter().all(|trips| *trips < most), "{trip} ms, {stated} ms stated: {repeated:?}");
     }
 }
