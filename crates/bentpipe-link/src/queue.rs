@@ -4,14 +4,31 @@
 //! packets and hands out a [`Ticket`] for each. First in, first out (`Fifo`) has a short path of its own.
 //! [`crate::registry`] says how a discipline gets into link files.
 
+use crate::registry::QueueContext;
 use bentpipe_net::headers::Headers;
 use bentpipe_net::packet::Packet;
+use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::seed::Stream;
 use bentpipe_net::time::Instant;
+use bentpipe_net::units::DataSize;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+
+mod backlog;
+pub(crate) mod cake;
+mod classes;
+pub(crate) mod codel;
+pub(crate) mod drr;
+mod flows;
+pub(crate) mod fq_codel;
+pub(crate) mod pie;
+pub(crate) mod priority;
+pub(crate) mod red;
+pub(crate) mod scfq;
+mod virtual_time;
+pub(crate) mod wfq;
 
 /// What waits before a transmitter, and what leaves next.
 ///
@@ -151,12 +168,43 @@ pub enum QueueLimit {
 }
 
 impl QueueLimit {
+    /// From the keys `bytes` and `packets`, of which one may be there.
+    pub(crate) fn read(
+        bytes: Option<DataSize>,
+        packets: Option<u64>,
+        context: &QueueContext,
+    ) -> Result<QueueLimit, KeyProblem> {
+        match (bytes, packets) {
+            (None, None) => Ok(QueueLimit::Bytes(context.bytes_default)),
+            (Some(bytes), None) => {
+                let least = context.packet_bytes_max;
+                if bytes.bytes < least {
+                    let what = format!("{bytes} does not hold one packet of {least} B; allowed: {least} B or more");
+                    return Err(KeyProblem::new("bytes", what));
+                }
+                Ok(QueueLimit::Bytes(bytes.bytes))
+            }
+            (None, Some(0)) => Err(KeyProblem::new("packets", "0 would drop everything; allowed: 1 or more")),
+            (None, Some(packets)) => Ok(QueueLimit::Packets(packets)),
+            (Some(_), Some(_)) => Err(KeyProblem::new("", "allowed: either bytes or packets")),
+        }
+    }
+
     /// True if a packet of `bytes` fits while so much waits.
     #[inline]
     pub(crate) fn admits(self, waiting_packets: u64, waiting_bytes: u64, bytes: u64) -> bool {
         match self {
             QueueLimit::Bytes(limit) => waiting_bytes + bytes <= limit,
             QueueLimit::Packets(limit) => waiting_packets < limit,
+        }
+    }
+
+    /// True if so much may wait.
+    #[inline]
+    fn holds(self, packets: u64, bytes: u64) -> bool {
+        match self {
+            QueueLimit::Bytes(limit) => bytes <= limit,
+            QueueLimit::Packets(limit) => packets <= limit,
         }
     }
 }

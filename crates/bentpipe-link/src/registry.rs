@@ -11,11 +11,12 @@
 
 use crate::config::impairments as built_in;
 use crate::impairment::ImpairmentSpec;
-use crate::queue::{QueueConfig, QueueLimit};
+use crate::queue::{QueueConfig, QueueLimit, cake, codel, drr, fq_codel, pie, priority, red, scfq, wfq};
 use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::units::{BitRate, DataSize};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use toml::{Table, Value};
 
 /// Reads the table of a queue, but for its `kind`. Unknown keys are refused: [`bentpipe_net::problem::read`] does that for a
@@ -25,7 +26,7 @@ pub type ReadQueue = fn(Table, &QueueContext) -> Result<QueueConfig, KeyProblem>
 pub type ReadImpairment = fn(Table) -> Result<ImpairmentSpec, KeyProblem>;
 
 /// The direction that a queue is for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QueueContext {
     /// The longest packet in bytes, Ethernet header and check included on a link that carries Ethernet.
@@ -34,11 +35,22 @@ pub struct QueueContext {
     pub rate: BitRate,
     /// A FIFO's limit if the file does not say: the rate times the round trip, ten packets at least.
     pub bytes_default: u64,
+    /// The ports that the parties of each workload listen on, in a scenario.
+    pub workloads: Option<Arc<WorkloadPorts>>,
 }
+
+/// The ports that the parties of workloads listen on, by the workloads' names.
+pub type WorkloadPorts = BTreeMap<String, Vec<u16>>;
 
 impl QueueContext {
     pub(crate) fn new(packet_bytes_max: u64, rate: BitRate, bytes_default: u64) -> Self {
-        QueueContext { packet_bytes_max, rate, bytes_default }
+        QueueContext { packet_bytes_max, rate, bytes_default, workloads: None }
+    }
+
+    /// Of 1 Mbit/s and packets of 1500 bytes.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Self {
+        QueueContext::new(1500, BitRate::from_bps(1_000_000), 100_000)
     }
 }
 
@@ -60,7 +72,16 @@ impl Registry {
     #[must_use]
     pub fn standard() -> Registry {
         Registry { queues: BTreeMap::new(), impairments: BTreeMap::new() }
+            .with_queue("cake", cake::read)
+            .with_queue("codel", codel::read)
+            .with_queue("drr", drr::read)
             .with_queue("fifo", read_fifo)
+            .with_queue("fq-codel", fq_codel::read)
+            .with_queue("pie", pie::read)
+            .with_queue("priority", priority::read)
+            .with_queue("red", red::read)
+            .with_queue("scfq", scfq::read)
+            .with_queue("wfq", wfq::read)
             .with_impairment("jitter", built_in::read_jitter)
             .with_impairment("loss", built_in::read_loss)
             .with_impairment("noise", built_in::read_noise)
@@ -113,23 +134,6 @@ struct FifoText {
 }
 
 fn read_fifo(keys: Table, context: &QueueContext) -> Result<QueueConfig, KeyProblem> {
-    let limit = match bentpipe_net::problem::read(keys)? {
-        FifoText { bytes: None, packets: None } => QueueLimit::Bytes(context.bytes_default),
-        FifoText { bytes: Some(bytes), packets: None } => {
-            let least = context.packet_bytes_max;
-            if bytes.bytes < least {
-                let what = format!("{bytes} does not hold one packet of {least} B; allowed: {least} B or more");
-                return Err(KeyProblem::new("bytes", what));
-            }
-            QueueLimit::Bytes(bytes.bytes)
-        }
-        FifoText { bytes: None, packets: Some(0) } => {
-            return Err(KeyProblem::new("packets", "0 would drop everything; allowed: 1 or more"));
-        }
-        FifoText { bytes: None, packets: Some(packets) } => QueueLimit::Packets(packets),
-        FifoText { bytes: Some(_), packets: Some(_) } => {
-            return Err(KeyProblem::new("", "allowed: either bytes or packets"));
-        }
-    };
-    Ok(QueueConfig::Fifo(limit))
+    let FifoText { bytes, packets } = bentpipe_net::problem::read(keys)?;
+    QueueLimit::read(bytes, packets, context).map(QueueConfig::Fifo)
 }

@@ -28,6 +28,26 @@ impl Sample {
     }
 }
 
+/// Queue disciplines other than first in, first out, some with settings.
+const DISCIPLINES: &[&str] = &[
+    "kind = 'cake'",
+    "kind = 'cake', rate = '500 kbit/s', overhead = '20 B', ack_filter = 'aggressive', hosts = 'none'",
+    "kind = 'codel'",
+    "kind = 'codel', target = '1 ms', interval = '10 ms'",
+    "kind = 'drr'",
+    "kind = 'drr', classes = [{ ports = [80], weight = 3 }]",
+    "kind = 'fq-codel'",
+    "kind = 'fq-codel', flows = 8, quantum = '300 B', interval = '10 ms'",
+    "kind = 'pie'",
+    "kind = 'pie', target = '1 ms', burst = '0 ms'",
+    "kind = 'priority', classes = [{ dscp = ['EF'] }]",
+    "kind = 'red'",
+    "kind = 'red', min = '1 kB', max = '3 kB', weight = 0.2, gentle = false",
+    "kind = 'scfq'",
+    "kind = 'wfq'",
+    "kind = 'wfq', classes = [{ source = ['10.0.0.0/8'] }, { weight = 2 }]",
+];
+
 fn direction() -> impl Strategy<Value = String> {
     let rate = prop_oneof![
         (1u64..10_000_000).prop_map(|bps| format!("rate = '{bps} bit/s'")),
@@ -43,6 +63,11 @@ fn direction() -> impl Strategy<Value = String> {
         Just(String::new()),
         (1u64..20).prop_map(|n| format!("queue = {{ packets = {n} }}")),
         (1518u64..20_000).prop_map(|n| format!("queue = {{ bytes = '{n} B' }}")),
+        (prop::sample::select(DISCIPLINES), prop::option::of(1518u64..20_000)).prop_map(|(kind, limit)| {
+            // RED's limit must hold its thresholds.
+            let limit = limit.filter(|_| !kind.contains("red")).map_or(String::new(), |n| format!("bytes = '{n} B', "));
+            format!("queue = {{ {limit}{kind} }}")
+        }),
     ];
     let framing = prop_oneof![Just("none"), Just("ppp"), Just("async-ppp"), Just("ethernet"), Just("frame-relay"),];
     let noise = prop_oneof![

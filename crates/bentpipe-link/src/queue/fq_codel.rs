@@ -1,0 +1,167 @@
+//! Flow queueing with controlled delay.
+//!
+//! RFC 8290: packets of each flow have a queue with a CoDel of its own; queues take turns by deficit round robin, and one that has
+//! just become busy goes before those that stay busy. Flows are told apart by a hash of their addresses, protocol and ports;
+//! two of them may share a queue.
+
+use super::codel::{Codel, CodelConfig, CodelQueue};
+use super::flows::{FlowHash, read_flows};
+use super::{Departure, Drops, QueueConfig, QueueDiscipline, QueueLimit, QueueSpec, Ticket};
+use crate::registry::QueueContext;
+use bentpipe_net::headers::Headers;
+use bentpipe_net::problem::{KeyProblem, read as read_keys};
+use bentpipe_net::seed::Stream;
+use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::units::DataSize;
+use std::collections::VecDeque;
+use toml::Table;
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    bytes: Option<DataSize>,
+    packets: Option<u64>,
+    flows: Option<u64>,
+    quantum: Option<DataSize>,
+    target: Option<Duration>,
+    interval: Option<Duration>,
+    ecn: Option<bool>,
+}
+
+/// Packets that may wait unless the file states another limit (RFC 8290 §5.2).
+pub(super) const PACKETS_DEFAULT: u64 = 10_240;
+/// Packets that are dropped at a time when there are too many (as Linux does, RFC 8290 §4.1).
+pub(super) const DROP_BATCH: usize = 64;
+
+/// Reads the table of `kind = "fq-codel"`.
+pub(crate) fn read(keys: Table, context: &QueueContext) -> Result<QueueConfig, KeyProblem> {
+    let Keys { bytes, packets, flows, quantum, target, interval, ecn } = read_keys(keys)?;
+    let packets = if bytes.is_none() { packets.or(Some(PACKETS_DEFAULT)) } else { packets };
+    let limit = QueueLimit::read(bytes, packets, context)?;
+    let flows = read_flows(flows)?;
+    let quantum = read_quantum(quantum, context)?;
+    let codel = CodelConfig::new(target, interval, ecn, context)?;
+    let make = move |random| Box::new(FqCodel::new(codel, limit, quantum, flows, random)) as Box<_>;
+    Ok(QueueConfig::Discipline(QueueSpec::new("fq-codel", make)))
+}
+
+/// Reads the key `quantum`: bytes in a turn, a packet of the largest size by default.
+pub(super) fn read_quantum(quantum: Option<DataSize>, context: &QueueContext) -> Result<i64, KeyProblem> {
+    let quantum = quantum.map_or(context.packet_bytes_max, |quantum| quantum.bytes);
+    // RFC 8290 §5.2: 300 B favours small packets; less only makes for more turns without a packet.
+    if !(256..=1 << 20).contains(&quantum) && quantum != context.packet_bytes_max {
+        let what = format!("{quantum} B is out of range; allowed: 256 B to 1 MiB");
+        return Err(KeyProblem::new("quantum", what));
+    }
+    Ok(quantum as i64)
+}
+
+#[derive(Debug)]
+struct FqCodel {
+    codel: CodelConfig,
+    limit: QueueLimit,
+    quantum: i64,
+    hash: FlowHash,
+    flows: Vec<Flow>,
+    /// Flows that have just become busy, and the others with packets, in the order of their turns. A flow whose queue is
+    /// found empty leaves the first for the second, and the second for neither (RFC 8290 §4.2).
+    new: VecDeque<u32>,
+    old: VecDeque<u32>,
+    packets: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Flow {
+    queue: CodelQueue<()>,
+    control: Codel,
+    /// Bytes that it may still send in its turn.
+    credit: i64,
+    /// It is in one of the lists.
+    is_listed: bool,
+}
+
+impl FqCodel {
+    fn new(codel: CodelConfig, limit: QueueLimit, quantum: i64, flows: usize, mut random: Stream) -> FqCodel {
+        FqCodel {
+            codel,
+            limit,
+            quantum,
+            hash: FlowHash::new(&mut random),
+            flows: std::iter::repeat_with(Flow::default).take(flows).collect(),
+            new: VecDeque::new(),
+            old: VecDeque::new(),
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    fn flow_of(&self, headers: Option<&Headers>) -> usize {
+        self.hash.of(headers) as usize & (self.flows.len() - 1)
+    }
+
+    /// Drops half of the longest queue from its head, up to [`DROP_BATCH`] packets.
+    fn make_room(&mut self, drops: &mut Drops) {
+        let listed = self.new.iter().chain(&self.old);
+        let longest = listed.map(|flow| *flow as usize).max_by_key(|flow| self.flows[*flow].queue.bytes());
+        let Some(flow) = longest.map(|flow| &mut self.flows[flow]) else { return };
+        for _ in 0..(flow.queue.len().div_ceil(2)).min(DROP_BATCH) {
+            if let Some(entry) = flow.queue.pop() {
+                self.packets -= 1;
+                self.bytes -= u64::from(entry.ticket.bytes);
+                drops.push(entry.ticket);
+            }
+        }
+    }
+}
+
+impl QueueDiscipline for FqCodel {
+    fn enqueue(&mut self, _now: Instant, ticket: Ticket, headers: Option<&Headers>, drops: &mut Drops) {
+        let number = self.flow_of(headers);
+        let flow = &mut self.flows[number];
+        self.packets += 1;
+        self.bytes += u64::from(ticket.bytes);
+        flow.queue.push(ticket, headers, ());
+        if !flow.is_listed {
+            flow.is_listed = true;
+            flow.credit = self.quantum;
+            self.new.push_back(number as u32);
+        }
+        while !self.limit.holds(self.packets, self.bytes) {
+            self.make_room(drops);
+        }
+    }
+
+    fn dequeue(&mut self, now: Instant, drops: &mut Drops) -> Option<Departure> {
+        loop {
+            let is_new = !self.new.is_empty();
+            let list = if is_new { &mut self.new } else { &mut self.old };
+            let number = *list.front()?;
+            let flow = &mut self.flows[number as usize];
+            if flow.credit <= 0 {
+                flow.credit += self.quantum;
+                list.pop_front();
+                self.old.push_back(number);
+                continue;
+            }
+            let before = (flow.queue.len() as u64, flow.queue.bytes());
+            let departure = flow.control.dequeue(&self.codel, now, &mut flow.queue, drops);
+            self.packets -= before.0 - flow.queue.len() as u64;
+            self.bytes -= before.1 - flow.queue.bytes();
+            if let Some(departure) = departure {
+                flow.credit -= i64::from(departure.ticket.bytes);
+                return Some(departure);
+            }
+            list.pop_front();
+            if is_new {
+                self.old.push_back(number);
+            } else {
+                flow.is_listed = false;
+            }
+        }
+    }
+
+    fn next_departure(&self) -> Instant {
+        if self.packets == 0 { Instant::FAR } else { Instant::ZERO }
+    }
+}
