@@ -141,6 +141,7 @@ const ALTERNATIVES: [(&str, &[&[&str]]); 5] = [
     ("", &[&["rate"], &["rate_schedule"], &["rate_trace"], &["bundle"]]),
     ("", &[&["one_way_delay"], &["geostationary"]]),
     ("queue", &[&["bytes"], &["packets"]]),
+    ("queue", &[&["classes"], &["flows"]]),
     ("noise", &[&["ratio"], &["background", "burst", "duration", "gap"], &["profile", "dwell"], &["steps", "repeat"]]),
     ("jitter", &[&["least", "most"], &["distribution", "mean", "deviation"], &["lines"]]),
 ];

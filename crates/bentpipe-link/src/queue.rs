@@ -23,6 +23,8 @@ pub(crate) mod codel;
 pub(crate) mod drr;
 mod flows;
 pub(crate) mod fq_codel;
+#[cfg(test)]
+mod harness;
 pub(crate) mod pie;
 pub(crate) mod priority;
 pub(crate) mod red;

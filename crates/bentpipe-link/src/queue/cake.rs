@@ -371,3 +371,117 @@ impl QueueDiscipline for Cake {
         if self.packets == 0 { Instant::FAR } else { self.next_slot }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::harness::{
+        Event, Fate, Offer, constant, context, discipline, run, sent_bytes, tcp, together, udp,
+    };
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    /// Host 1 has nine flows, host 2 one, each at the rate of the link; each flow has a receiver of its own.
+    fn share_of_host_2(hosts: &str) -> f64 {
+        let flows = (1..=10u8).map(|number| {
+            let source = if number == 10 { 2 } else { 1 };
+            constant(1000, 2_000_000, at(0), at(20_000), udp(source, 100 + number, u16::from(number), false))
+        });
+        let offers = together(flows);
+        let mut cake = discipline(&format!("kind = 'cake'\npackets = 100000\nhosts = '{hosts}'"), 2_000_000);
+        let events = run(&mut *cake, 2_000_000, &offers);
+        sent_bytes(&offers, &events, 10, at(1000), at(20_000)) as f64 / (19.0 * 250_000.0)
+    }
+
+    #[test]
+    fn hosts_have_equal_shares_whatever_their_flows() {
+        for (hosts, expected) in [("both", 0.5), ("source", 0.5), ("destination", 0.1), ("none", 0.1)] {
+            let share = share_of_host_2(hosts);
+            assert!((share - expected).abs() < 0.01 * expected + 0.002, "{hosts}: {share}");
+        }
+    }
+
+    #[test]
+    fn the_shaper_lets_packets_leave_at_its_rate_without_a_burst() {
+        let offers = constant(980, 2_000_000, at(0), at(1000), udp(1, 2, 3, false));
+        let mut cake = discipline("kind = 'cake'\nrate = '800 kbit/s'\noverhead = '20 B'", 10_000_000);
+        let events = run(&mut *cake, 10_000_000, &offers);
+        let sent: Vec<Instant> = events.iter().filter(|event| event.fate == Fate::Sent).map(|event| event.at).collect();
+        assert!(sent.len() > 100);
+        assert!(sent.windows(2).all(|pair| pair[1].since(pair[0]) == Duration::from_millis(10)), "{sent:?}");
+    }
+
+    fn ack(acknowledgement: u32) -> TcpSummary {
+        TcpSummary { sequence: 1, acknowledgement, flags: flag::ACK, data_bytes: 0, has_sack: false }
+    }
+
+    /// What is left of segments that all wait at once behind another flow's packet.
+    fn left(filter: &str, segments: &[TcpSummary]) -> Vec<usize> {
+        let mut offers = vec![Offer { at: at(0), bytes: 1500, headers: udp(1, 2, 3, false) }];
+        offers.extend(segments.iter().map(|segment| Offer { at: at(0), bytes: 40, headers: tcp(*segment) }));
+        let mut cake = discipline(&format!("kind = 'cake'\nack_filter = '{filter}'"), 1_000_000);
+        let events: Vec<Event> = run(&mut *cake, 1_000_000, &offers);
+        assert_eq!(events.len(), offers.len());
+        let sent = events.iter().filter(|event| event.fate == Fate::Sent && event.id > 0);
+        sent.map(|event| event.id - 1).collect()
+    }
+
+    #[test]
+    fn a_newer_acknowledgement_replaces_those_that_wait() {
+        let row = [ack(1000), ack(2000), ack(3000), ack(4000)];
+        assert_eq!(left("none", &row), [0, 1, 2, 3]);
+        assert_eq!(left("conservative", &row), [2, 3]);
+        assert_eq!(left("aggressive", &row), [3]);
+        assert_eq!(left("aggressive", &[ack(u32::MAX - 5), ack(20)]), [1], "numbers wrap");
+    }
+
+    #[test]
+    fn what_tells_something_of_its_own_is_kept() {
+        let all =
+            |segments: &[TcpSummary]| assert_eq!(left("aggressive", segments).len(), segments.len(), "{segments:?}");
+        all(&[ack(1000), ack(1000), ack(1000)]); // duplicates ask for a retransmission
+        all(&[TcpSummary { has_sack: true, ..ack(1000) }, ack(2000)]);
+        all(&[TcpSummary { flags: flag::ACK | flag::ECE, ..ack(1000) }, ack(2000)]);
+        all(&[TcpSummary { data_bytes: 1, ..ack(1000) }, ack(2000)]);
+        all(&[TcpSummary { flags: flag::ACK | flag::FIN, ..ack(1000) }, ack(2000)]);
+        all(&[ack(2000), ack(1000)]);
+        all(&[ack(1000), TcpSummary { data_bytes: 5, ..ack(2000) }]);
+    }
+
+    #[test]
+    fn a_host_without_flows_is_forgotten() {
+        let flows = (1..=200u8).map(|host| {
+            constant(100, 8_000, at(u64::from(host) * 100), at(u64::from(host) * 100 + 1), udp(host, 250, 1, false))
+        });
+        let offers = together(flows);
+        let config = CakeConfig {
+            limit: QueueLimit::Packets(10),
+            codel: CodelConfig::new(None, None, None, &context(1_000_000)).unwrap(),
+            flows: 64,
+            quantum: 1500,
+            rate: None,
+            overhead: 0,
+            hosts: Hosts::Both,
+            ack_filter: AckFilter::None,
+        };
+        let mut cake = Cake::new(config, bentpipe_net::seed::Seed(1).stream("cake"));
+        run(&mut cake, 1_000_000, &offers);
+        assert!(cake.sources.numbers.is_empty() && cake.sources.hosts.len() == 1, "{:?}", cake.sources);
+        assert!(cake.new.is_empty() && cake.old.is_empty());
+    }
+
+    #[test]
+    fn mistakes_name_their_key() {
+        for (keys, key) in [
+            ("rate = '0 bit/s'", "rate"),
+            ("overhead = '300 B'", "overhead"),
+            ("hosts = 'all'", "hosts"),
+            ("ack_filter = true", "ack_filter"),
+            ("flows = 9", "flows"),
+        ] {
+            assert_eq!(read(toml::from_str(keys).unwrap(), &context(1_000_000)).unwrap_err().key, key, "{keys}");
+        }
+    }
+}

@@ -247,3 +247,74 @@ impl QueueDiscipline for CodelDiscipline {
         if self.queue.len() == 0 { Instant::FAR } else { Instant::ZERO }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::harness::{Event, Fate, Offer, constant, context, discipline, run, udp};
+
+    const PACKET: Duration = Duration::from_micros(1200);
+
+    /// 1500 B at 20 Mbit/s over 10 Mbit/s for two seconds.
+    fn overloaded(is_ecn_capable: bool) -> Vec<Event> {
+        let to = Instant::ZERO + Duration::from_secs(2);
+        let offers = constant(1500, 20_000_000, Instant::ZERO, to, udp(1, 2, 3, is_ecn_capable));
+        let mut codel = discipline("kind = 'codel'\npackets = 10000", 10_000_000);
+        run(&mut *codel, 10_000_000, &offers).into_iter().filter(|event| event.at < to).collect()
+    }
+
+    /// Packet n arrives at 0.6 n ms and would leave at 1.2 n ms: the wait exceeds 5 ms from the ninth on, at 10.8 ms. The first
+    /// drop comes with the first departure 100 ms later, and the k-th 100 ms / sqrt(k - 1) after the time that was due before.
+    #[test]
+    fn drops_follow_the_control_law() {
+        let mut due = Instant::ZERO + Duration { ns: 9 * PACKET.ns } + Duration::from_millis(100);
+        let drops: Vec<Instant> =
+            overloaded(false).into_iter().filter(|event| event.fate == Fate::Dropped).map(|event| event.at).collect();
+        for (number, at) in drops.iter().enumerate() {
+            assert!((due..due + PACKET).contains(at), "drop {number}: due {due:?}, at {at:?}");
+            let from = if number == 0 { *at } else { due };
+            due = from + Duration::from_secs_f64(0.1 / (number as f64 + 1.0).sqrt());
+        }
+        // Sum of 100 ms / sqrt(k) up to 1.9 s: 2 sqrt(n) - 1.46 = 18.9.
+        assert!((100..=106).contains(&drops.len()), "{}", drops.len());
+    }
+
+    #[test]
+    fn packets_that_understand_it_are_marked_at_the_same_times() {
+        let events = overloaded(true);
+        assert!(events.iter().all(|event| event.fate != Fate::Dropped));
+        let marks = events.iter().filter(|event| event.fate == Fate::SentMarked);
+        let times: Vec<Instant> = marks.map(|event| event.at).collect();
+        assert!((100..=106).contains(&times.len()), "{}", times.len());
+        let gap = times[50].since(times[49]).as_secs_f64();
+        assert!((gap - 0.1 / 50f64.sqrt()).abs() < 2.0 * PACKET.as_secs_f64(), "{gap}");
+    }
+
+    #[test]
+    fn the_target_is_at_least_a_packets_time() {
+        let target = |bps| CodelConfig::new(None, None, None, &context(bps)).unwrap().target;
+        assert_eq!(target(10_000_000), Duration::from_millis(5));
+        assert_eq!(target(2_400_000), Duration::from_millis(5));
+        assert_eq!(target(512_000), Duration::from_nanos(23_437_500));
+        assert_eq!(target(64_000), Duration::from_nanos(187_500_000));
+    }
+
+    /// Two packets arrive together whenever the link is free again: one of them always waits for the other.
+    #[test]
+    fn a_packet_that_waits_for_one_other_is_never_dropped_on_a_slow_link() {
+        let pairs = (0..400u64).map(|pair| Instant::ZERO + Duration { ns: pair * 46_875_000 });
+        let offers: Vec<Offer> = pairs.flat_map(|at| [Offer { at, bytes: 1500, headers: None }; 2]).collect();
+        let mut codel = discipline("kind = 'codel'", 512_000);
+        let events = run(&mut *codel, 512_000, &offers);
+        assert_eq!(events.iter().filter(|event| event.fate == Fate::Sent).count(), 800);
+    }
+
+    #[test]
+    fn mistakes_name_their_key() {
+        let read = |text: &str| read(toml::from_str(text).unwrap(), &context(1_000_000)).unwrap_err();
+        assert_eq!(read("target = '0 s'").key, "target");
+        assert_eq!(read("target = '100 ms'").message, "100 ms; allowed: less than interval (100 ms)");
+        assert_eq!(read("interval = '0 s'").key, "interval");
+        assert_eq!(read("flows = 8").key, "flows");
+    }
+}

@@ -165,3 +165,79 @@ impl QueueDiscipline for FqCodel {
         if self.packets == 0 { Instant::FAR } else { Instant::ZERO }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::harness::{Fate, Offer, constant, context, discipline, run, sent_bytes, together, udp};
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    /// Four flows fill 10 Mbit/s; a fifth sends 200 B every 20 ms, longer than a round of the others. Each of its packets goes
+    /// before theirs: it waits for the packet being sent, 1.2 ms at most.
+    #[test]
+    fn a_sparse_flow_waits_for_one_packet() {
+        let bulk = (1..=4).map(|port| constant(1500, 5_000_000, at(0), at(10_000), udp(1, 2, port, false)));
+        let voice = constant(200, 80_000, at(100), at(10_000), udp(1, 2, 5, false));
+        let offers = together(bulk.chain([voice]));
+        let mut queue = discipline("kind = 'fq-codel'", 10_000_000);
+        let events = run(&mut *queue, 10_000_000, &offers);
+        let of_voice = events.iter().filter(|event| offers[event.id].bytes == 200);
+        let waits: Vec<Duration> = of_voice
+            .map(|event| {
+                assert_eq!(event.fate, Fate::Sent);
+                event.at.since(offers[event.id].at)
+            })
+            .collect();
+        assert_eq!(waits.len(), 495);
+        assert!(waits.iter().all(|wait| *wait <= Duration::from_micros(1200)), "{:?}", waits.iter().max());
+        for port in 1..=4 {
+            let share = sent_bytes(&offers, &events, port, at(1000), at(10_000)) as f64 / (9.0 * 1_240_000.0);
+            assert!((share - 0.25).abs() < 0.0025, "flow {port}: {share}");
+        }
+    }
+
+    /// The control law of RFC 8289 in each queue for itself: one flow at twice its share, another far below it.
+    #[test]
+    fn only_the_flow_that_builds_a_queue_is_dropped() {
+        let greedy = constant(1500, 20_000_000, at(0), at(2000), udp(1, 2, 1, false));
+        let modest = constant(1500, 4_000_000, at(0), at(2000), udp(1, 2, 2, false));
+        let offers = together([greedy, modest]);
+        let mut queue = discipline("kind = 'fq-codel'", 10_000_000);
+        let events = run(&mut *queue, 10_000_000, &offers);
+        let drops: Vec<_> = events.iter().filter(|event| event.fate == Fate::Dropped && event.at < at(2000)).collect();
+        assert!(drops.iter().all(|event| offers[event.id].headers == udp(1, 2, 1, false)));
+        let steps: Vec<f64> = drops.windows(2).map(|pair| pair[1].at.since(pair[0].at).as_secs_f64()).collect();
+        for (number, step) in steps.iter().enumerate().take(40).skip(1) {
+            let law = 0.1 / (number as f64 + 1.0).sqrt();
+            assert!((step - law).abs() < 0.0036, "step {number}: {step} for {law}");
+        }
+        assert!(steps.len() > 80, "{}", steps.len());
+    }
+
+    #[test]
+    fn too_many_packets_cost_the_longest_queue_half_of_it_up_to_a_batch() {
+        let offers = [Offer { at: at(0), bytes: 1000, headers: udp(1, 2, 1, false) }; 201];
+        let mut queue = discipline("kind = 'fq-codel'\npackets = 200", 1_000_000_000);
+        let events = run(&mut *queue, 1_000_000_000, &offers);
+        let dropped: Vec<usize> =
+            events.iter().filter(|event| event.fate == Fate::Dropped).map(|event| event.id).collect();
+        assert_eq!(dropped.len(), DROP_BATCH);
+        assert_eq!(dropped.iter().min(), Some(&0), "from the head");
+    }
+
+    #[test]
+    fn mistakes_name_their_key() {
+        for (keys, key) in [
+            ("flows = 1000", "flows"),
+            ("flows = 4", "flows"),
+            ("quantum = '255 B'", "quantum"),
+            ("quantum = '2 MiB'", "quantum"),
+            ("interval = '0 s'", "interval"),
+        ] {
+            assert_eq!(read(toml::from_str(keys).unwrap(), &context(1_000_000)).unwrap_err().key, key, "{keys}");
+        }
+    }
+}

@@ -181,3 +181,101 @@ impl QueueDiscipline for Pie {
         if self.waiting.is_empty() { Instant::FAR } else { Instant::ZERO }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::harness::{Event, Fate, constant, context, discipline, run, udp};
+
+    fn config() -> PieConfig {
+        let limit = QueueLimit::Packets(1000);
+        let (target, burst) = (Duration::from_millis(15), Duration::from_millis(150));
+        PieConfig { limit, target, burst, ecn: true, packet_bytes: 1500 }
+    }
+
+    /// RFC 8033 §4.2 by hand: 0.125 Hz * (delay - 15 ms) + 1.25 Hz * (delay - delay before), divided by the table's factor.
+    #[test]
+    fn the_chance_follows_the_formula() {
+        for (chance, delay_ms, before_ms, expected) in [
+            (0.0, 115, 115, 0.0125 / 2048.0),
+            (0.000_005, 115, 115, 0.000_005 + 0.0125 / 512.0),
+            (0.000_05, 115, 115, 0.000_05 + 0.0125 / 128.0),
+            (0.000_5, 115, 115, 0.000_5 + 0.0125 / 32.0),
+            (0.005, 115, 115, 0.005 + 0.0125 / 8.0),
+            (0.05, 115, 115, 0.05 + 0.0125 / 2.0),
+            (0.3, 115, 115, 0.3125),
+            (0.3, 25, 17, 0.31125),
+            // The cap of §5.5.
+            (0.3, 115, 15, 0.32),
+            (0.05, 115, 15, 0.05 + 0.1375 / 2.0),
+            // Falling, and with both delays zero a fiftieth less.
+            (0.3, 5, 15, 0.28625),
+            (0.3, 0, 0, (0.3 - 0.001_875) * 0.98),
+            (0.000_01, 0, 100, 0.0),
+            (0.995, 15_000, 15_000, 1.0),
+        ] {
+            let mut control = Control {
+                chance,
+                delay: Duration::from_millis(delay_ms),
+                delay_before: Duration::from_millis(before_ms),
+                burst_left: Duration::ZERO,
+            };
+            control.update(&config());
+            assert!((control.chance - expected).abs() < 1e-12, "{chance}: {} for {expected}", control.chance);
+            assert_eq!(control.delay_before, control.delay);
+        }
+    }
+
+    fn overloaded(is_ecn_capable: bool, bps: u64) -> Vec<(Event, Duration)> {
+        let offers =
+            constant(1000, bps, Instant::ZERO, Instant::ZERO + Duration::from_secs(60), udp(1, 2, 3, is_ecn_capable));
+        let mut pie = discipline("kind = 'pie'\npackets = 10000", 10_000_000);
+        let events = run(&mut *pie, 10_000_000, &offers);
+        events.into_iter().map(|event| (event, event.at.since(offers[event.id].at))).collect()
+    }
+
+    /// A source that sends 1.25 times the rate whatever happens loses a fifth, and the rest waits for the target's time.
+    #[test]
+    fn the_delay_settles_at_the_target() {
+        let events = overloaded(false, 12_500_000);
+        let first = events.iter().find(|(event, _)| event.fate == Fate::Dropped).unwrap();
+        assert!(first.0.at >= Instant::ZERO + Duration::from_millis(150), "a burst passes: {first:?}");
+        let late = || events.iter().filter(|(event, _)| event.at > Instant::ZERO + Duration::from_secs(30));
+        let sent: Vec<f64> =
+            late().filter(|(event, _)| event.fate == Fate::Sent).map(|(_, wait)| wait.as_millis_f64()).collect();
+        let lost = 1.0 - sent.len() as f64 / late().count() as f64;
+        assert!((lost - 0.2).abs() < 0.01, "{lost}");
+        let mean = sent.iter().sum::<f64>() / sent.len() as f64;
+        assert!((mean - 15.0).abs() < 1.5, "{mean} ms");
+    }
+
+    /// RFC 8033 §5.1: up to a chance of 10 % marks take the place of drops.
+    #[test]
+    fn packets_that_understand_it_are_marked() {
+        let count = |is_ecn_capable, bps, fate| {
+            overloaded(is_ecn_capable, bps).iter().filter(|(event, _)| event.fate == fate).count()
+        };
+        // Marks do not slow this source down: the chance goes up and down around 10 %.
+        assert!(count(true, 10_500_000, Fate::SentMarked) > 1000);
+        assert!(count(true, 10_500_000, Fate::Dropped) > 1000);
+        assert_eq!(count(false, 10_500_000, Fate::SentMarked), 0);
+    }
+
+    #[test]
+    fn missed_updates_are_made_up_for_at_once() {
+        let mut pie = Pie::new(config(), bentpipe_net::seed::Seed(1).stream("pie"));
+        pie.control.chance = 0.5;
+        pie.update(Instant::ZERO + Duration::from_secs(1_000_000_000));
+        assert_eq!((pie.control.chance, pie.control.burst_left), (0.0, Duration::ZERO));
+        assert!(pie.next_update > Instant::ZERO + Duration::from_secs(1_000_000_000));
+        assert_eq!((pie.next_update.ns - UPDATE.ns) % UPDATE.ns, 0);
+    }
+
+    #[test]
+    fn mistakes_name_their_key() {
+        for (keys, key) in [("target = '0 s'", "target"), ("packets = 0", "packets"), ("interval = '1 s'", "interval")]
+        {
+            assert_eq!(read(toml::from_str(keys).unwrap(), &context(1_000_000)).unwrap_err().key, key, "{keys}");
+        }
+    }
+}

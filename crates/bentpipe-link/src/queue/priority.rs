@@ -91,3 +91,54 @@ impl QueueDiscipline for Priority {
         if self.backlogged == 0 { Instant::FAR } else { Instant::ZERO }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::harness::{Fate, Offer, constant, context, discipline, run, together, udp};
+    use bentpipe_net::time::Duration;
+
+    const THREE: &str = "kind = 'priority'\npackets = 4\nclasses = [{ ports = [1] }, { ports = [2] }]";
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_first_class_waits_for_the_packet_being_sent_only() {
+        let bulk = constant(1500, 2_000_000, at(0), at(10_000), udp(1, 2, 9, false));
+        let voice = constant(200, 80_000, at(3), at(10_000), udp(1, 2, 1, false));
+        let offers = together([bulk, voice]);
+        let mut queue = discipline(THREE, 1_000_000);
+        let events = run(&mut *queue, 1_000_000, &offers);
+        let voice: Vec<_> = events.iter().filter(|event| offers[event.id].bytes == 200).collect();
+        assert_eq!(voice.len(), 500);
+        for event in voice {
+            assert_eq!(event.fate, Fate::Sent);
+            assert!(event.at.since(offers[event.id].at) <= Duration::from_millis(12), "{event:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_queue_drops_the_newest_of_the_last_class() {
+        let offers: Vec<Offer> = [9, 9, 2, 9, 9, 1, 2, 1, 1, 9]
+            .map(|port| Offer { at: at(0), bytes: 1500, headers: udp(1, 2, port, false) })
+            .to_vec();
+        let mut queue = discipline(THREE, 1_000_000);
+        let events = run(&mut *queue, 1_000_000, &offers);
+        let of = |fate| events.iter().filter(|event| event.fate == fate).map(|event| event.id).collect::<Vec<_>>();
+        assert_eq!(of(Fate::Sent), [5, 7, 8, 2]);
+        assert_eq!(of(Fate::Dropped), [4, 3, 1, 0, 6, 9]);
+    }
+
+    #[test]
+    fn mistakes_name_their_key() {
+        for (keys, key) in [
+            ("", ""),
+            ("classes = [{ weight = 2 }]", "classes.0.weight"),
+            ("classes = [{ ports = [1] }]\nbytes = '1 B'", "bytes"),
+        ] {
+            assert_eq!(read(toml::from_str(keys).unwrap(), &context(1_000_000)).unwrap_err().key, key, "{keys}");
+        }
+    }
+}

@@ -228,3 +228,110 @@ impl QueueDiscipline for Red {
         if self.waiting.is_empty() { Instant::FAR } else { Instant::ZERO }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::harness::{Fate, constant, context, discipline, run, udp};
+    use bentpipe_net::seed::Seed;
+
+    fn red(keys: &str) -> Red {
+        Red::new(RedConfig::read(toml::from_str(keys).unwrap(), &context(1_000_000)).unwrap(), Seed(1).stream("red"))
+    }
+
+    fn at(us: u64) -> Instant {
+        Instant::ZERO + Duration::from_micros(us)
+    }
+
+    /// The formulas of Floyd and Jacobson's figure 2: with nothing leaving, the n-th packet finds n - 1 packets.
+    #[test]
+    fn the_average_is_that_of_the_paper() {
+        let mut red = red("weight = 0.1\nmean_packet = '500 B'\nmin = '90 kB'");
+        let (mut average, mut drops) = (0.0f64, Drops::default());
+        for number in 0..20u64 {
+            let ticket = Ticket { slot: number as u32, bytes: 1500, arrival: at(number) };
+            red.enqueue(at(number), ticket, None, &mut drops);
+            average += 0.1 * (1500.0 * number as f64 - average);
+            assert!((red.average - average).abs() < 1e-9, "packet {number}: {} for {average}", red.average);
+        }
+        while red.dequeue(at(1000), &mut drops).is_some() {}
+        // 500 B take 4 ms: 41 ms of an empty queue are ten samples of zero.
+        let ticket = Ticket { slot: 20, bytes: 1500, arrival: at(42_000) };
+        red.enqueue(at(42_000), ticket, None, &mut drops);
+        assert!((red.average - average * 0.9f64.powi(10)).abs() < 1e-9, "{}", red.average);
+    }
+
+    /// Figure 3 of the paper and the gentle variant: 0 below `min`, `max_drop` at `max`, 1 at twice `max`.
+    #[test]
+    fn the_chance_rises_with_the_average() {
+        let gentle = red("min = '10 kB'\nmax = '30 kB'\nmax_drop = '10 %'").config;
+        let classic = RedConfig { gentle: false, ..gentle };
+        for (average, in_gentle, in_classic) in [
+            (9_999.0, None, None),
+            (10_000.0, Some(0.0), Some(0.0)),
+            (20_000.0, Some(0.05), Some(0.05)),
+            (30_000.0, Some(0.1), Some(1.0)),
+            (45_000.0, Some(0.55), Some(1.0)),
+            (60_000.0, Some(1.0), Some(1.0)),
+        ] {
+            let close = |a: Option<f64>, b: Option<f64>| {
+                a.is_some() == b.is_some() && a.zip(b).is_none_or(|(a, b)| (a - b).abs() < 1e-12)
+            };
+            assert!(close(gentle.chance(average), in_gentle), "gentle at {average}: {:?}", gentle.chance(average));
+            assert!(close(classic.chance(average), in_classic), "classic at {average}: {:?}", classic.chance(average));
+        }
+    }
+
+    /// Method 2 of the paper's section 7: with a constant chance p the packets from one drop to the next are uniform, on 1 to
+    /// 1/p - 1 as its figure 2 counts them.
+    #[test]
+    fn drops_are_spread_uniformly() {
+        let mut red = red("min = '10 kB'\nmax = '30 kB'");
+        red.average = 20_000.0;
+        red.since_drop = Some(0);
+        let (mut counts, mut distance) = ([0u32; 20], 0usize);
+        for _ in 0..200_000 {
+            distance += 1;
+            if red.judge(false) == Verdict::Drop {
+                counts[distance] += 1;
+                distance = 0;
+            }
+        }
+        let expected = f64::from(counts.iter().sum::<u32>()) / 19.0;
+        assert!((expected * 19.0 / 20_000.0 - 1.0).abs() < 0.02, "200,000 packets, 10 from drop to drop: {expected}");
+        // 18 degrees of freedom: above 42.3 with a chance of 0.1 %.
+        let chi: f64 = counts[1..].iter().map(|count| (f64::from(*count) - expected).powi(2) / expected).sum();
+        assert!(chi < 42.3, "{chi}: {counts:?}");
+    }
+
+    #[test]
+    fn below_the_upper_threshold_packets_that_understand_it_are_marked() {
+        let to = Instant::ZERO + Duration::from_secs(20);
+        let fates = |is_ecn_capable, bps| {
+            let offers = constant(1000, bps, Instant::ZERO, to, udp(1, 2, 3, is_ecn_capable));
+            let mut red = discipline("kind = 'red'\nbytes = '1 MB'\nmin = '10 kB'\nmax = '100 kB'", 1_000_000);
+            let events = run(&mut *red, 1_000_000, &offers);
+            [Fate::SentMarked, Fate::Dropped].map(|fate| events.iter().filter(|event| event.fate == fate).count())
+        };
+        let [marked, dropped] = fates(true, 1_040_000);
+        assert!(marked > 5 && dropped == 0, "{marked} marked, {dropped} dropped");
+        let [marked, dropped] = fates(false, 1_040_000);
+        assert!(marked == 0 && dropped > 5, "{marked} marked, {dropped} dropped");
+    }
+
+    #[test]
+    fn mistakes_name_their_key() {
+        for (keys, key) in [
+            ("min = '0 B'", "min"),
+            ("min = '9 kB'\nmax = '9 kB'", "max"),
+            ("bytes = '9 kB'", "bytes"),
+            ("max_drop = 0", "max_drop"),
+            ("weight = 0.0", "weight"),
+            ("weight = 1.1", "weight"),
+            ("mean_packet = '0 B'", "mean_packet"),
+            ("packets = 3", "packets"),
+        ] {
+            assert_eq!(read(toml::from_str(keys).unwrap(), &context(1_000_000)).unwrap_err().key, key, "{keys}");
+        }
+    }
+}

@@ -8,3 +8,4 @@ mod demand;
 mod driver;
 mod errors;
 mod properties;
+mod queues;
