@@ -17,11 +17,12 @@ demo: setup-demo build
 test: setup-test
 	tools/test
 
-# Compares the emulator with a bare veth pair, then the simulator with ns-3 (if it is installed: see the bench), then measures a gateway
-# pair in virtual time. Takes about ten minutes; the machine should be otherwise idle.
+# Compares the emulator with a bare veth pair, then the simulator with ns-3 (if it is installed: see the bench), counts the instructions
+# of queue disciplines (with valgrind), then measures a gateway pair in virtual time. Takes about ten minutes; the machine should be otherwise idle.
 bench:
 	$(CARGO) bench --locked -p bentpipe-host --bench emulator
 	$(CARGO) bench --locked -p bentpipe-sim --bench simulator
+	$(CARGO) bench --locked -p bentpipe-link --bench queues
 	$(CARGO) bench --locked -p bentpipe-lab --bench gateway
 
 # A pair of gateway daemons between real kernels, for docs/reference/performance.md: thousands of connections, a gigabyte,

@@ -137,7 +137,7 @@ const LINK_KEYS: [&str; 9] =
     ["title", "summary", "carries", "mtu", "forward", "return", "circuit", "sources", "assumptions"];
 
 /// Keys of which one replaces the others when an override sets it.
-const ALTERNATIVES: [(&str, &[&[&str]]); 5] = [
+const ALTERNATIVES: [(&str, &[&[&str]]); 6] = [
     ("", &[&["rate"], &["rate_schedule"], &["rate_trace"], &["bundle"]]),
     ("", &[&["one_way_delay"], &["geostationary"]]),
     ("queue", &[&["bytes"], &["packets"]]),

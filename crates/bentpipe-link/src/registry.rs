@@ -35,16 +35,26 @@ pub struct QueueContext {
     pub rate: BitRate,
     /// A FIFO's limit if the file does not say: the rate times the round trip, ten packets at least.
     pub bytes_default: u64,
-    /// The ports that the parties of each workload listen on, in a scenario.
-    pub workloads: Option<Arc<WorkloadPorts>>,
+    /// The workloads that classes of packets may name.
+    pub workloads: Workloads,
 }
 
-/// The ports that the parties of workloads listen on, by the workloads' names.
-pub type WorkloadPorts = BTreeMap<String, Vec<u16>>;
+/// The workloads that classes of packets may name.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum Workloads {
+    /// None: the link is not part of a scenario.
+    #[default]
+    None,
+    /// Any; it is not known yet on which ports they listen, and no packet belongs to them.
+    Any,
+    /// These, by their names, with the ports on which their parties listen.
+    Known(Arc<BTreeMap<String, Vec<u16>>>),
+}
 
 impl QueueContext {
     pub(crate) fn new(packet_bytes_max: u64, rate: BitRate, bytes_default: u64) -> Self {
-        QueueContext { packet_bytes_max, rate, bytes_default, workloads: None }
+        QueueContext { packet_bytes_max, rate, bytes_default, workloads: Workloads::None }
     }
 
     /// Of 1 Mbit/s and packets of 1500 bytes.
@@ -59,6 +69,7 @@ impl QueueContext {
 pub struct Registry {
     queues: BTreeMap<&'static str, ReadQueue>,
     impairments: BTreeMap<&'static str, ReadImpairment>,
+    workloads: Workloads,
 }
 
 impl Default for Registry {
@@ -71,7 +82,7 @@ impl Registry {
     /// The built-in kinds.
     #[must_use]
     pub fn standard() -> Registry {
-        Registry { queues: BTreeMap::new(), impairments: BTreeMap::new() }
+        Registry { queues: BTreeMap::new(), impairments: BTreeMap::new(), workloads: Workloads::None }
             .with_queue("cake", cake::read)
             .with_queue("codel", codel::read)
             .with_queue("drr", drr::read)
@@ -102,10 +113,18 @@ impl Registry {
         self
     }
 
+    /// The same with the workloads of a scenario, which classes of packets may name.
+    #[must_use]
+    pub fn with_workloads(mut self, workloads: Workloads) -> Registry {
+        self.workloads = workloads;
+        self
+    }
+
     /// Reads `queue = { kind = …, … }`; without a kind, it is a FIFO.
     pub fn queue(&self, mut table: Table, context: &QueueContext) -> Result<QueueConfig, KeyProblem> {
         let kind = table.remove("kind").unwrap_or_else(|| Value::String("fifo".to_owned()));
-        find(&self.queues, &kind)?(table, context)
+        let context = QueueContext { workloads: self.workloads.clone(), ..context.clone() };
+        find(&self.queues, &kind)?(table, &context)
     }
 
     /// Reads one of `[[impairments]]`.

@@ -11,7 +11,7 @@ use crate::registry::Registry;
 use bentpipe_apps::kind::Part;
 use bentpipe_link::catalogue::{self, LinkFile};
 use bentpipe_link::config::{LinkConfig, merge};
-use bentpipe_link::registry::Registry as LinkKinds;
+use bentpipe_link::registry::{Registry as LinkKinds, Workloads};
 use bentpipe_net::problem::{KeyProblem, Problem, did_you_mean, read, syntax_problem};
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::time::Duration;
@@ -273,13 +273,14 @@ impl From<AxisText> for Axis {
 
 impl Case {
     fn from_text(name: &str, text: &ScenarioText, folder: &Path, registry: &Registry) -> Result<Case, KeyProblem> {
-        let mut links = Vec::new();
-        for (link, table) in &text.links {
-            links.push(
-                LinkUse::from_table(link, table, folder, &registry.links)
-                    .map_err(|p| p.under(&format!("links.{link}")))?,
-            );
-        }
+        let read_links = |workloads: Workloads| -> Result<Vec<LinkUse>, KeyProblem> {
+            let kinds = registry.links.clone().with_workloads(workloads);
+            let links = text.links.iter().map(|(link, table)| {
+                LinkUse::from_table(link, table, folder, &kinds).map_err(|p| p.under(&format!("links.{link}")))
+            });
+            links.collect()
+        };
+        let mut links = read_links(Workloads::Any)?;
         if links.is_empty() {
             return Err(KeyProblem::new("links", "no link; allowed: at least one, such as [links.sat]"));
         }
@@ -301,6 +302,10 @@ impl Case {
         }
         let pairs = gateway::pairs(text.gateways.iter(), &registry.front_ends, &links, &roles)?;
         let (workloads, services) = Workload::read_all(&text.workloads, &text.services, registry, &sites)?;
+        if links.iter().any(LinkUse::has_classes) {
+            // Sites are known from the links, and ports from the sites' workloads: only now can a class name one.
+            links = read_links(Workloads::Known(Arc::new(Workload::ports_by_name(&workloads))))?;
+        }
         let default = LatenessLimits::default();
         let lateness = text.lateness.as_ref().map_or(default, |limits| LatenessLimits {
             p99: limits.p99.unwrap_or(default.p99),
@@ -424,6 +429,11 @@ impl LinkUse {
             return Err(KeyProblem::new("between", "a circuit joins two sites; allowed: [\"hub\", \"terminal\"]"));
         }
         Ok(LinkUse { name: name.to_owned(), kind, sites, config })
+    }
+
+    /// True if a queue may tell classes of packets apart.
+    fn has_classes(&self) -> bool {
+        [&self.config.forward, &self.config.back].iter().any(|direction| direction.queue.fifo_limit().is_none())
     }
 }
 

@@ -89,6 +89,25 @@ fn each_mistake_is_named_with_its_line() {
     }
 }
 
+#[test]
+fn a_class_of_packets_can_name_a_workload() {
+    let with = |workload: &str| {
+        let queue = format!("queue = {{ kind = \"wfq\", classes = [{{ workload = \"{workload}\", weight = 4 }}] }}");
+        GOOD.replace("rate = \"2 Mbit/s\"", &format!("rate = \"2 Mbit/s\"\n{queue}"))
+    };
+    let scenario = Scenario::parse("x.toml", &with("image"), &[]).unwrap();
+    let workloads = &scenario.cases[0].workloads;
+    assert_eq!(Workload::ports_by_name(workloads), [("image".into(), vec![80]), ("ping 2".into(), vec![])].into());
+    for (name, expected) in [
+        ("imago", "there is no workload \"imago\" (did you mean image?); allowed: image, ping 2"),
+        ("ping 2", "\"ping 2\" listens on no port; allowed: a workload with ports"),
+    ] {
+        let problem = Scenario::parse("x.toml", &with(name), &[]).unwrap_err();
+        assert_eq!(problem.line, Some(9), "{problem}");
+        assert!(problem.message.ends_with(expected), "{problem}");
+    }
+}
+
 /// [`GOOD`] with a pair on its link.
 fn with_gateway(keys: &str) -> String {
     GOOD.replace("[hosts.clinic.tcp]", &format!("[gateways.sat]\n{keys}\n[hosts.clinic.tcp]"))

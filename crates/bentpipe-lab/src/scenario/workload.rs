@@ -135,6 +135,20 @@ impl Workload {
         Ok((all, read_services))
     }
 
+    /// The ports on which the parties of each workload listen, all copies together.
+    pub(super) fn ports_by_name(workloads: &[Workload]) -> BTreeMap<String, Vec<u16>> {
+        let mut ports: BTreeMap<String, Vec<u16>> = BTreeMap::new();
+        for workload in workloads {
+            let own = workload.placement.parties.iter().flat_map(|party| &party.ports);
+            ports.entry(workload.id.name.clone()).or_default().extend(own);
+        }
+        ports.values_mut().for_each(|ports| {
+            ports.sort_unstable();
+            ports.dedup();
+        });
+        ports
+    }
+
     /// One entry, and how many copies it asks for.
     fn read(
         mut table: Table,

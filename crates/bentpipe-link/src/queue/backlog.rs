@@ -131,8 +131,7 @@ impl<T> Backlog<T> {
         let own = self.select(headers);
         while !self.limit.admits(self.packets, self.bytes, u64::from(ticket.bytes)) {
             let Some(longest) = self.longest(own, u64::from(ticket.bytes)) else {
-                self.release_if_empty(own);
-                return Err(NoRoom);
+                return Err(NoRoom { queue: own });
             };
             let queue = &mut self.queues[longest];
             if let Some((last, _)) = queue.waiting.pop_back() {
@@ -219,4 +218,7 @@ impl<T> Backlog<T> {
 
 /// A packet is dropped because there is no room for it.
 #[derive(Debug)]
-pub(super) struct NoRoom;
+pub(super) struct NoRoom {
+    /// The queue that it would have joined, which may be empty.
+    pub queue: usize,
+}

@@ -1,6 +1,6 @@
 //! Traffic classes of a queue discipline: which packets belong to one, and its weight.
 
-use crate::registry::QueueContext;
+use crate::registry::{QueueContext, Workloads};
 use bentpipe_net::flow::FlowKey;
 use bentpipe_net::headers::{Headers, protocol};
 use bentpipe_net::problem::{KeyProblem, did_you_mean};
@@ -251,8 +251,12 @@ fn read_dscp(value: &Value) -> Result<u8, String> {
 /// The ports that the parties of a scenario's workload listen on.
 fn workload_ports(name: &str, context: &QueueContext) -> Result<Vec<RangeInclusive<u16>>, KeyProblem> {
     let problem = |what: String| Err(KeyProblem::new("workload", what));
-    let Some(workloads) = &context.workloads else {
-        return problem(format!("{name:?}: workloads are known only in a scenario; allowed here: ports"));
+    let workloads = match &context.workloads {
+        Workloads::None => {
+            return problem(format!("{name:?}: only a scenario has workloads; allowed: ports instead of workload"));
+        }
+        Workloads::Any => return Ok(Vec::new()),
+        Workloads::Known(workloads) => workloads,
     };
     match workloads.get(name).map(Vec::as_slice) {
         None => {
@@ -272,7 +276,7 @@ mod tests {
 
     fn context() -> QueueContext {
         let workloads = [("voice".to_owned(), vec![7000, 7001]), ("ping".to_owned(), vec![])];
-        QueueContext { workloads: Some(Arc::new(workloads.into())), ..QueueContext::for_tests() }
+        QueueContext { workloads: Workloads::Known(Arc::new(workloads.into())), ..QueueContext::for_tests() }
     }
 
     fn read(text: &str) -> Result<Classifier, KeyProblem> {

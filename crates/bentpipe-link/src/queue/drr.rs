@@ -5,7 +5,7 @@
 //! for each packet as long as a quantum holds a whole one. Over any time in which two queues have packets, what they were sent
 //! differs from their shares by less than three quanta.
 
-use super::backlog::{Backlog, BacklogConfig};
+use super::backlog::{Backlog, BacklogConfig, NoRoom};
 use super::classes::ClassText;
 use super::{Departure, Drops, QueueConfig, QueueDiscipline, QueueSpec, Ticket};
 use crate::registry::QueueContext;
@@ -67,7 +67,10 @@ impl Drr {
 impl QueueDiscipline for Drr {
     fn enqueue(&mut self, _now: Instant, ticket: Ticket, headers: Option<&Headers>, drops: &mut Drops) {
         match self.backlog.admit(&ticket, headers, drops, |_, ()| {}) {
-            Err(_) => drops.push(ticket),
+            Err(NoRoom { queue }) => {
+                self.backlog.release_if_empty(queue);
+                drops.push(ticket);
+            }
             Ok(queue) => {
                 if self.backlog.push(queue, ticket, ()) {
                     self.turns.push_back(queue as u32);

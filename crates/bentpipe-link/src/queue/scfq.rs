@@ -4,7 +4,7 @@
 //! finish goes first; virtual time is the finish of the packet being sent. That costs less than to follow the fluid model
 //! ([`super::wfq`]), and a packet may be over later, by up to a packet of each other queue.
 
-use super::backlog::{Backlog, BacklogConfig};
+use super::backlog::{Backlog, BacklogConfig, NoRoom};
 use super::classes::ClassText;
 use super::virtual_time::{Head, VirtualTime};
 use super::{Departure, Drops, QueueConfig, QueueDiscipline, QueueSpec, Ticket};
@@ -57,7 +57,10 @@ impl Scfq {
 impl QueueDiscipline for Scfq {
     fn enqueue(&mut self, _now: Instant, ticket: Ticket, headers: Option<&Headers>, drops: &mut Drops) {
         let queue = match self.backlog.admit(&ticket, headers, drops, |_, ()| {}) {
-            Err(_) => return drops.push(ticket),
+            Err(NoRoom { queue }) => {
+                self.backlog.release_if_empty(queue);
+                return drops.push(ticket);
+            }
             Ok(queue) => queue,
         };
         let finish = self.now.after(ticket.bytes, self.backlog.weight(queue));

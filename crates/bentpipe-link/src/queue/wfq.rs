@@ -9,7 +9,7 @@
 //! The fluid model needs the work that the link has done. It is counted at the link's highest rate, and never beyond the packets
 //! that have left: exact at a constant rate without framing, at most one packet too early otherwise.
 
-use super::backlog::{Backlog, BacklogConfig};
+use super::backlog::{Backlog, BacklogConfig, NoRoom};
 use super::classes::ClassText;
 use super::virtual_time::{Head, VirtualTime};
 use super::{Departure, Drops, QueueConfig, QueueDiscipline, QueueSpec, Ticket};
@@ -108,7 +108,12 @@ impl QueueDiscipline for Wfq {
         self.advance(now);
         let fluid = &mut self.fluid;
         let queue = match self.backlog.admit(&ticket, headers, drops, |queue, last| fluid.shorten(queue, *last)) {
-            Err(_) => return drops.push(ticket),
+            Err(NoRoom { queue }) => {
+                if self.fluid.queues[queue].entry.is_none() {
+                    self.backlog.release_if_empty(queue);
+                }
+                return drops.push(ticket);
+            }
             Ok(queue) => queue,
         };
         let finish = fluid.add(queue, ticket.bytes);
