@@ -86,6 +86,9 @@ pub enum EmulationError {
 
 /// Rings of received frames by link rate: a host may send far faster than its link for a moment, the more so on a fast one.
 const RING_BYTES: [(u64, usize); 3] = [(500_000_000, 64 << 20), (50_000_000, 16 << 20), (0, 4 << 20)];
+/// All rings together, as long as each has [`RING_BYTES_LEAST`]: 600 ports of 100 Mbit/s still hold 50 ms each.
+const RINGS_BYTES_MAX: usize = 512 << 20;
+const RING_BYTES_LEAST: usize = 512 << 10;
 /// Buffers made beforehand for a run, in packets and bytes; more are made when they are needed.
 const BUFFERS_MAX: u64 = 49_152;
 const BUFFER_BYTES_MAX: u64 = 128 << 20;
@@ -101,10 +104,13 @@ impl Emulation {
             Spawner::start(privilege, &plan.hosts_file(), setup.resolver.as_deref()).map_err(EmulationError::Start)?;
         let mut interfaces = Vec::new();
         let mut links = Vec::new();
+        let ports: usize = plan.links.iter().map(|link| link.ports.len()).sum();
+        let ring_most = (RINGS_BYTES_MAX / ports.max(1)).max(RING_BYTES_LEAST);
         let (mut buffers, mut mtu_max) = (0, 1);
         for ((spec, config), link) in setup.links.iter().zip(&plan.links) {
             let bps = highest_bps(config);
-            let ring = RING_BYTES.iter().find(|(from, _)| bps >= *from).map_or(4 << 20, |(_, bytes)| *bytes);
+            let ring =
+                RING_BYTES.iter().find(|(from, _)| bps >= *from).map_or(4 << 20, |(_, bytes)| *bytes).min(ring_most);
             // What may be under way at once: a round trip at the full rate, and the same again in queues.
             let under_way = BitRate::from_bps(bps).bytes_in(config.round_trip()).saturating_mul(2);
             buffers += under_way / config.mtu + BUFFERS_LEAST;

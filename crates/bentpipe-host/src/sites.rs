@@ -142,11 +142,11 @@ fn configure(plan: &Plan, number: usize, config: &TcpConfig) -> io::Result<()> {
     if site.role == Role::Bridge {
         netlink.set_up(BRIDGE)?;
     }
-    for route in &site.routes {
+    for route in plan.table_routes(number) {
         let interface = &site.interfaces[route.interface];
         netlink.add_route(&Route {
             destination: route.network,
-            prefix: SEGMENT_PREFIX,
+            prefix: route.prefix,
             via: Some(route.via),
             device: interface.device.clone(),
             source: interface.address,

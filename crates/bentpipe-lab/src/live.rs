@@ -21,7 +21,7 @@ use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::Plan;
 use commands::{RunningCommand, check_program};
 use gateways::Pairs;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -77,6 +77,8 @@ pub enum LiveError {
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Interval between samples of the kernel's TCP state.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+/// Sites that are sampled so often; of twice as many, each is half as often.
+const SITES_SAMPLED_TOGETHER: usize = 8;
 /// Checks what only a live run needs, before anything starts: settings this kernel keeps, programs that exist.
 pub fn check(scenario: &Scenario) -> Result<(), Problem> {
     let place = |problem: KeyProblem| problem.within(&scenario.source_name, &scenario.text);
@@ -135,6 +137,20 @@ struct LiveWorld {
     commands: Vec<OwnedFd>,
 }
 
+/// Sites that have TCP connections of their own: those of workloads, services and gateways.
+fn sampled_sites(case: &Case) -> BTreeSet<&str> {
+    let workloads = case.workloads.iter().map(|workload| &workload.placement);
+    let placements = workloads.chain(case.services.iter().map(|service| &service.placement));
+    let parties = placements.flat_map(|placement| placement.parties.iter().map(|party| party.site.as_str()));
+    parties.chain(case.pairs.iter().flat_map(|pair| pair.sites.iter().map(String::as_str))).collect()
+}
+
+/// Time between samples of each of so many sites: each costs a walk through all the machine's connections.
+fn sample_every(sites: usize) -> Duration {
+    let shares = sites.div_ceil(SITES_SAMPLED_TOGETHER).max(1);
+    Duration { ns: SAMPLE_EVERY.ns * shares as u64 }
+}
+
 impl<'a> CaseRun<'a> {
     fn start(
         scenario: &Scenario,
@@ -154,9 +170,13 @@ impl<'a> CaseRun<'a> {
         let clock = emulation.clock();
         let mut samplers = Vec::new();
         let mut notes = Vec::new();
-        for (site, plan) in emulation.plan.sites.iter().enumerate() {
-            // A site that only forwards has no connections of its own, but a command may make some.
-            match TcpSampler::start(emulation.namespace(site), clock, SAMPLE_EVERY) {
+        let sampled = sampled_sites(case);
+        let every = sample_every(sampled.len());
+        if every > SAMPLE_EVERY {
+            notes.push(format!("the TCP state of {} sites was sampled every {every}", sampled.len()));
+        }
+        for (site, plan) in emulation.plan.sites.iter().enumerate().filter(|(_, plan)| sampled.contains(&*plan.name)) {
+            match TcpSampler::start(emulation.namespace(site), clock, every) {
                 Ok(sampler) => samplers.push((plan.name.clone(), sampler)),
                 Err(error) => notes.push(format!("no samples of the TCP state of {}: {error}", plan.name)),
             }
@@ -294,5 +314,22 @@ fn machine(privilege: Privilege) -> Machine {
         kernel: format!("{} {} {}", kind.trim(), release.trim(), std::env::consts::ARCH),
         cores: std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
         privileged: privilege == Privilege::Root,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sites_with_connections_are_sampled_and_many_of_them_less_often() {
+        let text = "title = 'x'\n[links.a]\nkind = 'lan'\nbetween = ['hub', 'one', 'two']\n\
+            [links.b]\nkind = 'lan'\nbetween = ['hub', 'three']\n[hosts.hub]\nrole = 'router'\n\
+            [[services]]\nsite = 'two'\napp = 'http'\n\
+            [[workloads]]\napp = 'bulk'\nclient = 'one'\nserver = 'three'\nbytes = '1 kB'\n";
+        let scenario = Scenario::parse("x.toml", text, &[]).unwrap();
+        assert_eq!(sampled_sites(&scenario.cases[0]).into_iter().collect::<Vec<_>>(), ["one", "three", "two"]);
+        let every = [0, 1, 8, 9, 300].map(|sites| sample_every(sites).as_secs_f64());
+        assert_eq!(every, [0.1, 0.1, 0.1, 0.2, 3.8]);
     }
 }

@@ -3,7 +3,7 @@
 //! Links that carry Ethernet, and sites that bridge, join ports into one segment; every segment is a /24 of 198.18.0.0/15,
 //! the range set aside for tests of network devices (RFC 2544, RFC 6815), which collides with no real network.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
 /// A site's treatment of packets that are not for itself.
@@ -84,6 +84,19 @@ pub struct RoutePlan {
     pub interface: usize,
 }
 
+/// A route as a host's table has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableRoute {
+    /// The destination network.
+    pub network: Ipv4Addr,
+    /// Its prefix length.
+    pub prefix: u8,
+    /// Next hop.
+    pub via: Ipv4Addr,
+    /// Number of the interface.
+    pub interface: usize,
+}
+
 /// One link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkPlan {
@@ -99,6 +112,8 @@ pub const SEGMENT_PREFIX: u8 = 24;
 const DEVICE_NAME_MAX: usize = 15;
 /// Beginnings of device names that mean something else: the loopback device, what sysctls mean by every device, ours.
 const RESERVED_DEVICES: [&str; 5] = ["lo", "default", "all", "bridge", "internet"];
+/// Prefix length of the block that holds all segments.
+const BLOCK_PREFIX: u8 = 15;
 /// Segments that fit 198.18.0.0/15.
 const SEGMENTS_MAX: usize = 512;
 /// Hosts that fit a segment.
@@ -130,6 +145,35 @@ pub enum PlanError {
 }
 
 impl Plan {
+    /// The routes of a site for its host's table: one for the whole block where the site reaches every other segment over
+    /// the same next hop, so that a star of n sites has n routes at its edge and not n².
+    #[must_use]
+    pub fn table_routes(&self, site: usize) -> Vec<TableRoute> {
+        let SitePlan { interfaces, routes, .. } = &self.sites[site];
+        let segments = self.sites.iter().flat_map(|site| &site.interfaces).map(|interface| interface.segment + 1).max();
+        let own: BTreeSet<usize> = interfaces.iter().map(|interface| interface.segment).collect();
+        let hop = |route: &RoutePlan| (route.via, route.interface);
+        match &routes[..] {
+            [first, rest @ ..]
+                if !rest.is_empty()
+                    && rest.iter().all(|route| hop(route) == hop(first))
+                    && routes.len() + own.len() == segments.unwrap_or(0) =>
+            {
+                let (via, interface) = hop(first);
+                vec![TableRoute { network: network(0), prefix: BLOCK_PREFIX, via, interface }]
+            }
+            _ => {
+                let table = |route: &RoutePlan| TableRoute {
+                    network: route.network,
+                    prefix: SEGMENT_PREFIX,
+                    via: route.via,
+                    interface: route.interface,
+                };
+                routes.iter().map(table).collect()
+            }
+        }
+    }
+
     /// Plans addresses and routes. `roles` overrides the defaults: a site on several links, and the hub of a broadcast
     /// link, is a router; others are hosts.
     pub fn new(links: &[LinkSpec], roles: &BTreeMap<String, Role>) -> Result<Plan, PlanError> {
@@ -362,6 +406,8 @@ mod tests {
         let hub_lan = plan.sites[plan.site("hub").unwrap()].interfaces[0].address.unwrap();
         assert_eq!(server.routes.len(), 2);
         assert!(server.routes.iter().all(|route| route.via == hub_lan && route.interface == 0));
+        let block = TableRoute { network: network(0), prefix: 15, via: hub_lan, interface: 0 };
+        assert_eq!(plan.table_routes(plan.site("server").unwrap()), [block]);
         let ship = &plan.sites[plan.site("ship").unwrap()];
         assert_eq!(ship.role, Role::Router);
         assert_eq!(ship.routes, [RoutePlan { network: network(0), via: Ipv4Addr::new(198, 18, 1, 1), interface: 0 }]);
