@@ -8,9 +8,6 @@ use std::process::Command;
 /// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW (linux/capability.h).
 const KEPT: [u32; 3] = [10, 12, 13];
 
-/// Numbers of capabilities: a set has 64 bits.
-const CAPABILITIES: libc::c_ulong = 64;
-
 /// Rights over the network that a gateway can use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rights {
@@ -54,17 +51,6 @@ pub fn become_user(user: &str) -> io::Result<()> {
         check(libc::setresuid(uid, uid, uid))?;
     }
     Ok(())
-}
-
-/// Empties the bounding set (capabilities(7)), so that no program that is started from here gains a capability by a file. Does
-/// nothing without the right to: an ordinary user, and a service manager that has done it. Before [`become_user`], which ends
-/// that right.
-pub fn empty_bounding_set() {
-    // The kernel's last one is below; those that it does not know are refused.
-    for cap in 0..CAPABILITIES {
-        // SAFETY: takes plain numbers.
-        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, cap, 0, 0, 0) };
-    }
 }
 
 /// Gives up every right but those over the network that we have, and the way to gain new ones. For a process with one

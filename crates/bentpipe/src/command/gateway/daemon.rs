@@ -55,7 +55,6 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     }
     raise_descriptor_limit();
     // Still with one thread.
-    rights::empty_bounding_set();
     if let Some(user) = &file.user
         && rustix::process::geteuid().is_root()
     {
