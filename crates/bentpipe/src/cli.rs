@@ -544,6 +544,12 @@ pub struct ParityArguments {
     /// The list of scenarios (FILE.toml; by default scenarios/parity/parity.toml), and names from it; without names, all
     #[arg(value_name = "FILE.toml|NAME", value_hint = ValueHint::AnyPath)]
     pub what: Vec<String>,
+    /// Instead of a list: so many random scenarios
+    #[arg(long, value_name = "N", conflicts_with = "what", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub random: Option<u32>,
+    /// With --random: the seed that the scenarios follow from
+    #[arg(long, value_name = "S", default_value_t = 1, requires = "random")]
+    pub seed: u64,
     /// Run one side only
     #[arg(long, value_name = "SIDE")]
     pub only: Option<Side>,

@@ -14,6 +14,7 @@ use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_study::parity::campaign::{Campaign, CampaignOptions, Row, compare};
 use bentpipe_study::parity::index::{Entry, read_index};
+use bentpipe_study::parity::random;
 use bentpipe_study::parity::replicate::replicate;
 use bentpipe_study::parity::samples::{SampleFile, file_name};
 use bentpipe_study::parity::table;
@@ -28,7 +29,10 @@ const DEFAULT_INDEX: &str = "scenarios/parity/parity.toml";
 
 /// Runs and compares.
 pub fn run(arguments: &ParityArguments) -> anyhow::Result<ExitCode> {
-    let entries = chosen(&arguments.what)?;
+    let entries = match arguments.random {
+        Some(count) => random::entries(count, arguments.seed).map_err(BadInput::from)?,
+        None => chosen(&arguments.what)?,
+    };
     let options = CampaignOptions {
         live: arguments.only != Some(Side::Virtual),
         simulate: arguments.only != Some(Side::Live),
