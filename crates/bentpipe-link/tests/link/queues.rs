@@ -173,14 +173,14 @@ fn latest_after_gps(kind: &str, packets: u64) -> f64 {
         let flow = (random.next_u64() % GPS_FLOWS as u64) as usize;
         let burst = 1 + random.next_u64() % 12;
         for _ in 0..burst {
-            let bytes = if random.next_u32() % 3 == 0 { 64 } else { 28 + random.next_u32() % 1473 };
+            let bytes = if random.next_u32().is_multiple_of(3) { 64 } else { 28 + random.next_u32() % 1473 };
             gps.queues[flow].push_back(f64::from(bytes));
             link.receive(at, Port(0), source.packet(flow as u16 + 1, numbers[flow], bytes));
             numbers[flow] = numbers[flow].wrapping_add(1);
             offered += 1;
         }
         // Mean of a burst: 6.5 packets of 530 B, 2.8 ms. Sometimes there is a long pause.
-        let pause = if random.next_u32() % 200 == 0 { 60_000_000 } else { random.next_u64() % 5_200_000 };
+        let pause = if random.next_u32().is_multiple_of(200) { 60_000_000 } else { random.next_u64() % 5_200_000 };
         at += Duration::from_nanos(pause);
         arrivals(&mut link, at, &mut note);
         gps.advance(at.ns as f64);
