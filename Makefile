@@ -18,12 +18,14 @@ test: setup-test
 	tools/test
 
 # Compares the emulator with a bare veth pair, then the simulator with ns-3 (if it is installed: see the bench), counts the instructions
-# of queue disciplines (with valgrind), then measures a gateway pair in virtual time. Takes about ten minutes; the machine should be otherwise idle.
+# of queue disciplines (with valgrind), measures a gateway pair in virtual time, and the whole command from scenario to report. Takes
+# about ten minutes; the machine should be otherwise idle.
 bench:
 	$(CARGO) bench --locked -p bentpipe-host --bench emulator
 	$(CARGO) bench --locked -p bentpipe-sim --bench simulator
 	$(CARGO) bench --locked -p bentpipe-link --bench queues
 	$(CARGO) bench --locked -p bentpipe-lab --bench gateway
+	$(CARGO) bench --locked -p bentpipe --bench command
 
 # A pair of gateway daemons between real kernels, for docs/reference/performance.md: thousands of connections, a gigabyte,
 # 150 deaths. Takes about five minutes.

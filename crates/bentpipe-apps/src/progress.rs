@@ -20,30 +20,22 @@ pub(crate) struct Arrivals {
 #[derive(Clone, Debug)]
 struct Samples {
     every: Duration,
-    next: Option<Instant>,
-    bytes_before: u64,
-    received: Vec<(Instant, f64)>,
-    goodput: Vec<(Instant, f64)>,
+    start: Option<Instant>,
+    /// Bytes that had arrived one interval after the start, and so on: thousands of transfers have long ones.
+    received: Vec<u64>,
 }
 
 impl Arrivals {
     /// `every`: the sample interval; `None` keeps no samples (a service that runs for ever).
     pub fn new(every: Option<Duration>) -> Self {
-        let samples = every.map(|every| Samples {
-            every,
-            next: None,
-            bytes_before: 0,
-            received: Vec::new(),
-            goodput: Vec::new(),
-        });
+        let samples = every.map(|every| Samples { every, start: None, received: Vec::new() });
         Arrivals { bytes: 0, wrong: 0, first: None, last: None, samples }
     }
 
     /// Samples are taken at `now`, one interval later, and so on. Later calls do nothing.
     pub fn start(&mut self, now: Instant) {
-        if let Some(samples) = self.samples.as_mut().filter(|s| s.next.is_none()) {
-            samples.received.push((now, 0.0));
-            samples.next = Some(now + samples.every);
+        if let Some(samples) = &mut self.samples {
+            samples.start.get_or_insert(now);
         }
     }
 
@@ -69,28 +61,40 @@ impl Arrivals {
         report.put(quantity::WRONG_BYTES, self.wrong as f64);
         report.moments.first_byte = self.first;
         report.moments.last_byte = self.last;
-        let Some(mut samples) = self.samples.clone() else { return };
-        samples.advance(until, self.bytes);
-        if samples.received.last().is_some_and(|(at, _)| *at < until) {
-            samples.received.push((until, self.bytes as f64));
+        let Some(samples) = &self.samples else { return };
+        let (mut received, mut goodput) = (Vec::new(), Vec::new());
+        if let Some(start) = samples.start {
+            received.push((start, 0.0));
+            let (mut at, mut before) = (start, 0);
+            let due = samples.due_by(until).saturating_sub(samples.received.len());
+            for bytes in samples.received.iter().copied().chain(std::iter::repeat_n(self.bytes, due)) {
+                at += samples.every;
+                received.push((at, bytes as f64));
+                goodput.push((at, (bytes - before) as f64 * 8.0 / samples.every.as_secs_f64()));
+                before = bytes;
+            }
+            if at < until {
+                received.push((until, self.bytes as f64));
+            }
         }
-        report.series.push(Series { quantity: quantity::RECEIVED_BYTES, points: samples.received });
-        report.series.push(Series { quantity: quantity::GOODPUT, points: samples.goodput });
+        report.series.push(Series { quantity: quantity::RECEIVED_BYTES, points: received });
+        report.series.push(Series { quantity: quantity::GOODPUT, points: goodput });
     }
 }
 
 impl Samples {
     /// Takes every sample that is due by `now`; `bytes` have arrived before.
     fn advance(&mut self, now: Instant, bytes: u64) {
-        let Some(mut next) = self.next else { return };
-        while next <= now {
-            let rate = (bytes - self.bytes_before) as f64 * 8.0 / self.every.as_secs_f64();
-            self.received.push((next, bytes as f64));
-            self.goodput.push((next, rate));
-            self.bytes_before = bytes;
-            next += self.every;
+        let due = self.due_by(now);
+        if due > self.received.len() {
+            self.received.resize(due, bytes);
         }
-        self.next = Some(next);
+    }
+
+    /// Number of samples that are due by `now`.
+    fn due_by(&self, now: Instant) -> usize {
+        let since = self.start.map_or(0, |start| now.since(start).ns);
+        usize::try_from(since / self.every.ns.max(1)).unwrap_or(usize::MAX)
     }
 }
 

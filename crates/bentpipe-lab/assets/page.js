@@ -111,16 +111,94 @@
     return alone ? PRINT_WIDTH : PRINT_HALF;
   }
 
+  function drawOne(chart) {
+    var element = document.getElementById(chart.id);
+    var tables = chart.lines.map(function (line) { return [line.x, line.y]; });
+    var data = tables.length === 1 ? tables[0] : uPlot.join(tables);
+    drawn.push({ element: element, plot: new uPlot(options(chart, widthOf(element)), data, element) });
+  }
+
+  // Of many charts, those that are near the screen; the others when they come near, or when the page is printed.
+  var AT_ONCE = 30, observer = null;
   function draw() {
     drawn.forEach(function (one) { one.plot.destroy(); });
+    drawn = [];
     zoomed = {};
-    drawn = charts.map(function (chart) {
-      var element = document.getElementById(chart.id);
-      var tables = chart.lines.map(function (line) { return [line.x, line.y]; });
-      var data = tables.length === 1 ? tables[0] : uPlot.join(tables);
-      return { element: element, plot: new uPlot(options(chart, widthOf(element)), data, element) };
+    if (observer) observer.disconnect();
+    observer = null;
+    if (printing || charts.length <= AT_ONCE || !("IntersectionObserver" in window)) {
+      charts.forEach(drawOne);
+      return;
+    }
+    var byId = {};
+    observer = new IntersectionObserver(function (entries) {
+      entries.forEach(function (entry) {
+        if (!entry.isIntersecting) return;
+        observer.unobserve(entry.target);
+        drawOne(byId[entry.target.id]);
+      });
+    }, { rootMargin: "800px" });
+    charts.forEach(function (chart) {
+      byId[chart.id] = chart;
+      observer.observe(document.getElementById(chart.id));
     });
   }
+
+  // Long tables: a field that leaves the rows with its text, and headings that sort. A workload's rows stay together.
+  function searchable(table) {
+    var box = table.parentNode, single = table.hasAttribute("data-sorts");
+    var parts = Array.prototype.slice.call(single ? table.tBodies[0].rows : table.tBodies);
+    var texts = null;
+    var bar = document.createElement("div"), field = document.createElement("input"), count = document.createElement("span");
+    bar.className = "search";
+    field.type = "search";
+    field.placeholder = "Show only rows with …";
+    field.setAttribute("aria-label", "Show only the rows that contain this text: " + table.caption.textContent);
+    count.className = "quiet";
+    count.setAttribute("aria-live", "polite");
+    bar.append(field, count);
+    box.parentNode.insertBefore(bar, box);
+    field.addEventListener("input", function () {
+      texts = texts || parts.map(function (part) { return part.textContent.toLowerCase(); });
+      var words = field.value.toLowerCase().split(/\s+/).filter(Boolean), left = 0;
+      parts.forEach(function (part, i) {
+        part.hidden = !words.every(function (word) { return texts[i].includes(word); });
+        if (!part.hidden) left += 1;
+      });
+      count.textContent = words.length ? left + " of " + parts.length : "";
+    });
+    if (!single) return;
+    var body = table.tBodies[0], heads = Array.prototype.slice.call(table.tHead.rows[0].cells);
+    var collator = new Intl.Collator("en", { numeric: true });
+    function sort(column) {
+      var down = heads[column].getAttribute("aria-sort") === "ascending";
+      var keys = new Map(Array.prototype.map.call(body.rows, function (row) {
+        var cell = row.cells[column], order = cell.getAttribute("data-order");
+        return [row, order === null ? cell.textContent.trim() : Number(order)];
+      }));
+      var rows = Array.prototype.slice.call(body.rows).sort(function (a, b) {
+        var x = keys.get(a), y = keys.get(b);
+        // Rows without a value come last, whichever way.
+        if ((x === "–") !== (y === "–")) return x === "–" ? 1 : -1;
+        var order = typeof x === "number" && typeof y === "number" ? x - y : collator.compare(String(x), String(y));
+        return down ? -order : order;
+      });
+      heads.forEach(function (head) { head.setAttribute("aria-sort", "none"); });
+      heads[column].setAttribute("aria-sort", down ? "descending" : "ascending");
+      body.append.apply(body, rows);
+    }
+    heads.forEach(function (head, column) {
+      head.setAttribute("aria-sort", "none");
+      head.tabIndex = 0;
+      head.title = "Sort by this column";
+      head.addEventListener("click", function () { sort(column); });
+      head.addEventListener("keydown", function (event) {
+        if (event.key === "Enter" || event.key === " ") { event.preventDefault(); sort(column); }
+      });
+    });
+  }
+
+  document.querySelectorAll("table[data-long]").forEach(searchable);
 
   function resize() {
     if (printing) return;

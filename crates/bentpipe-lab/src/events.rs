@@ -26,6 +26,11 @@ pub trait Sink<E: ?Sized = Event> {
         None
     }
 
+    /// The workloads that a snapshot lists at most: the first ones that run. Listing one costs the time of a report.
+    fn workloads_max(&self) -> usize {
+        usize::MAX
+    }
+
     /// The snapshot that is due now is to be made: a display may leave out some.
     fn wants_snapshot(&mut self) -> bool {
         true
@@ -124,8 +129,10 @@ pub struct Snapshot {
     pub at: f64,
     /// Every link of the case, in the scenario's order.
     pub links: Vec<LinkSnapshot>,
-    /// The workloads that run.
+    /// The workloads that run, at most [`Sink::workloads_max`] of them.
     pub workloads: Vec<WorkloadSnapshot>,
+    /// Number of workloads that run.
+    pub running: usize,
     /// Workloads that will run and have not begun, or pause.
     pub waiting: usize,
     /// Gateways' log events since the snapshot before.

@@ -12,3 +12,4 @@ pub mod report;
 pub mod scenario;
 mod schedule;
 pub mod simulated;
+pub mod thinning;

@@ -8,7 +8,8 @@ use crate::collect::workloads::EndedCommand;
 use crate::events::{Punctuality, Sink, WorldState, link_state};
 use crate::record::{CaseRecord, Machine, Mode, Record};
 use crate::scenario::{Case, CommandUse, LatenessLimits, Scenario};
-use crate::schedule::{Advance, Ended, Schedule, World, empty_record, run_cases};
+use crate::schedule::{Advance, Ended, Schedule, ScheduleOptions, World, empty_record, run_cases};
+use crate::thinning::SeriesPoints;
 use bentpipe_apps::report::{App, Report};
 use bentpipe_host::driver::{RunningApp, SiteDriver};
 use bentpipe_host::emulation::{Emulation, EmulationError, Setup};
@@ -34,6 +35,8 @@ pub struct LiveOptions {
     pub privilege: Privilege,
     /// Write a capture of each case here: `DIR/NAME.pcapng`.
     pub capture_directory: Option<PathBuf>,
+    /// The points of series that the record keeps.
+    pub series: SeriesPoints,
 }
 
 /// Why a live run could not start. What had been measured before is lost only if nothing had.
@@ -108,11 +111,13 @@ pub fn run(
     let mut record = empty_record(scenario, Mode::Live);
     record.created = Some(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     record.machine = Some(machine(options.privilege));
-    run_cases(scenario, record, stop, sink, |number, case, sink| {
+    let mut record = run_cases::<LiveError>(scenario, record, stop, sink, |number, case, sink| {
         let mut run = CaseRun::start(scenario, case, number, options)?;
         run.schedule.drive(&mut run.world, stop, sink);
         Ok(run.finish())
-    })
+    })?;
+    options.series.apply(&mut record);
+    Ok(record)
 }
 
 /// One case under way.
@@ -186,7 +191,8 @@ impl<'a> CaseRun<'a> {
         let ends = Waker::new().map_err(|error| LiveError::Emulation(EmulationError::Start(error)))?;
         let (drivers, commands) = (BTreeMap::new(), Vec::new());
         let mut world = LiveWorld { gateways, drivers, emulation, limits: case.lateness, ends, commands };
-        let schedule = Schedule::start(case, scenario.seed, false, &mut world)?;
+        let schedule_options = ScheduleOptions { skip_commands: false, series: options.series };
+        let schedule = Schedule::start(case, scenario.seed, schedule_options, &mut world)?;
         Ok(CaseRun { case, schedule, samplers, world, notes })
     }
 
@@ -238,7 +244,7 @@ impl World for LiveWorld {
         &self.emulation.plan
     }
 
-    fn start_app(&mut self, site: usize, app: Box<dyn App>) -> Result<RunningApp, LiveError> {
+    fn start_app(&mut self, site: usize, app: Box<dyn App>, _task: Option<usize>) -> Result<RunningApp, LiveError> {
         Ok(self.driver(site)?.run(app))
     }
 

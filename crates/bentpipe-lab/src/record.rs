@@ -5,6 +5,7 @@
 //! version 1 are converted as they are read ([`v1`]). `schema/` of this crate has a JSON Schema of each version.
 
 mod gateway;
+mod json;
 mod network;
 #[cfg(test)]
 mod tests;
@@ -289,6 +290,10 @@ pub struct Series {
     pub unit: Unit,
     /// (seconds since the case's start, value), in order of time.
     pub points: Vec<(f64, f64)>,
+    /// Number of points that were measured, where `points` is a selection of them: the least and the largest value of each
+    /// of equally long parts, the first point and the last. Absent where it has all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub points_measured: Option<u64>,
 }
 
 /// The program of a `command` workload.
@@ -308,11 +313,9 @@ pub struct CommandRecord {
 }
 
 impl Record {
-    /// The record as pretty JSON with a final newline.
+    /// The record as JSON with a final newline: a field a line, but for series, measurements and the like ([`json`]).
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
-        let mut text = serde_json::to_string_pretty(self)?;
-        text.push('\n');
-        Ok(text)
+        json::text(self)
     }
 
     /// Reads a record of this version, or an older one, which is converted.
@@ -384,7 +387,7 @@ impl Measurement {
 impl Series {
     /// A series.
     pub fn new(quantity: impl Into<String>, unit: Unit, points: Vec<(f64, f64)>) -> Series {
-        Series { quantity: quantity.into(), unit, points }
+        Series { quantity: quantity.into(), unit, points, points_measured: None }
     }
 }
 

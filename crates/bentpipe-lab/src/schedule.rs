@@ -7,11 +7,13 @@ use crate::events::{
 use crate::record::{self, CaseRecord, FORMAT, Mode, Record, VERSION, WorkloadRecord};
 use crate::scenario::workload::{Placement, Service, Workload};
 use crate::scenario::{Case, Scenario};
+use crate::thinning::{SeriesPoints, WorkloadRecords};
 use bentpipe_apps::kind::{Part, PartyProgram, PartyReport};
 use bentpipe_apps::report::{App, Report, Status};
 use bentpipe_net::seed::{Seed, unit};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::Plan;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,8 +30,13 @@ pub trait World {
     fn now(&self) -> Instant;
     /// Sites and addresses.
     fn plan(&self) -> &Plan;
-    /// Starts a program; it has been polled once when this returns.
-    fn start_app(&mut self, site: usize, app: Box<dyn App>) -> Result<Self::App, Self::Error>;
+    /// Starts a program of task number `task` (`None`: a service); it has been polled once when this returns.
+    fn start_app(&mut self, site: usize, app: Box<dyn App>, task: Option<usize>) -> Result<Self::App, Self::Error>;
+    /// The tasks of which a program may have ended since the last call. With thousands of tasks, most of which go on, this is
+    /// what makes the time for a run linear in them.
+    fn take_ended(&mut self) -> EndedTasks {
+        EndedTasks::Any
+    }
     /// True if a program says that it is done (a server may still serve).
     fn has_ended(&mut self, app: &mut Self::App) -> bool;
     /// A program's report so far; `None`: it is gone.
@@ -47,6 +54,15 @@ pub trait World {
     fn advance(&mut self, until: Instant, snapshot: Instant) -> Advance;
     /// The network's state; called for a snapshot only.
     fn state(&mut self) -> WorldState;
+}
+
+/// Tasks of which a program may have ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EndedTasks {
+    /// Any of them: the world does not know.
+    Any,
+    /// Only these, in any order.
+    These(Vec<usize>),
 }
 
 /// The result of advancing time.
@@ -68,9 +84,33 @@ pub struct Schedule<'a, W: World> {
     case: &'a Case,
     seed: Seed,
     tasks: Vec<Task<'a, W>>,
+    /// Tasks by the time at which something is to be done though no program ends.
+    due: BTreeSet<(Instant, usize)>,
+    /// Tasks to look at in the next pass, whatever their time.
+    changed: BTreeSet<usize>,
+    /// Tasks that are not over: those in the background, and those that are waited for.
+    left: Left,
     services: Vec<RunningService<'a, W>>,
-    records: Vec<WorkloadRecord>,
+    records: WorkloadRecords,
     interrupted: bool,
+}
+
+/// Numbers of tasks that are not over.
+#[derive(Clone, Copy, Default)]
+struct Left {
+    background: usize,
+    waited_for: usize,
+    /// There are no others than those in the background: they are waited for.
+    only_background: bool,
+}
+
+/// Options of a case's schedule.
+#[derive(Clone, Copy, Default)]
+pub struct ScheduleOptions {
+    /// Leaves out commands, which a virtual world cannot run.
+    pub skip_commands: bool,
+    /// The points of series that are kept.
+    pub series: SeriesPoints,
 }
 
 /// The results of a case's programs.
@@ -94,6 +134,8 @@ struct Task<'a, W: World> {
     /// When the next run starts.
     next_start: Instant,
     running: Option<Running<W>>,
+    /// Its time in [`Schedule::due`].
+    due: Option<Instant>,
 }
 
 struct Running<W: World> {
@@ -122,11 +164,15 @@ enum Why {
 }
 
 impl<'a, W: World> Schedule<'a, W> {
-    /// Starts the services; the time of the workloads starts when all stand. `skip_commands` leaves out what a world
-    /// without commands cannot run.
-    pub fn start(case: &'a Case, seed: u64, skip_commands: bool, world: &mut W) -> Result<Schedule<'a, W>, W::Error> {
+    /// Starts the services; the time of the workloads starts when all stand.
+    pub fn start(
+        case: &'a Case,
+        seed: u64,
+        options: ScheduleOptions,
+        world: &mut W,
+    ) -> Result<Schedule<'a, W>, W::Error> {
         let seed = Seed(seed);
-        let skipped = |placement: &Placement| skip_commands && placement.workload.command().is_some();
+        let skipped = |placement: &Placement| options.skip_commands && placement.workload.command().is_some();
         let mut services = Vec::new();
         for (number, service) in case.services.iter().enumerate() {
             if !skipped(&service.placement) {
@@ -134,17 +180,31 @@ impl<'a, W: World> Schedule<'a, W> {
             }
         }
         let now = world.now();
-        let tasks = case
+        let tasks: Vec<Task<'a, W>> = case
             .workloads
             .iter()
             .filter(|workload| !skipped(&workload.placement))
             .map(|workload| {
                 let mut drawn = seed.stream(&format!("workloads/{}/start", workload.id));
                 let late = Duration::from_secs_f64(workload.spread.as_secs_f64() * unit(&mut drawn));
-                Task { workload, done: 0, next_start: now + workload.start + late, running: None }
+                Task { workload, done: 0, next_start: now + workload.start + late, running: None, due: None }
             })
             .collect();
-        Ok(Schedule { case, seed, tasks, services, records: Vec::new(), interrupted: false })
+        let background = tasks.iter().filter(|task| task.workload.background).count();
+        let waited_for = tasks.len() - background;
+        let mut schedule = Schedule {
+            case,
+            seed,
+            left: Left { background, waited_for, only_background: waited_for == 0 },
+            due: BTreeSet::new(),
+            changed: BTreeSet::new(),
+            tasks,
+            services,
+            records: WorkloadRecords::new(options.series),
+            interrupted: false,
+        };
+        (0..schedule.tasks.len()).for_each(|i| schedule.set_due(i));
+        Ok(schedule)
     }
 
     /// Starts, watches and ends the workloads until all are done.
@@ -153,21 +213,21 @@ impl<'a, W: World> Schedule<'a, W> {
         let end = self.case.duration.map_or(Instant::FAR, |duration| world.now() + duration);
         let why = loop {
             let now = world.now();
-            let mut changed = false;
-            for i in 0..self.tasks.len() {
-                changed |= self.step(i, now, world, &mut events);
-            }
+            let changed = self.pass(now, world, &mut events);
             let over = self.is_over();
             if over || now >= end || stop.load(Ordering::Relaxed) {
                 self.interrupted = !over && now < end;
                 break Why::Cancelled;
             }
             if events.is_due(now) {
-                let running = self.tasks.iter().filter_map(|task| task.snapshot(world)).collect();
+                let running = self.tasks.iter().filter(|task| task.running.is_some()).count();
                 let waiting = self.tasks.iter().filter(|task| task.running.is_none() && task.runs_left()).count();
-                events.snapshot(now, world.state(), running, waiting);
+                let workloads = self.tasks.iter().filter_map(|task| task.snapshot(world));
+                let workloads = workloads.take(events.workloads_max()).collect();
+                events.snapshot(now, world.state(), workloads, (running, waiting));
             }
-            let until = if changed { now } else { self.next_due().min(end) };
+            let next_due = self.due.first().map_or(Instant::FAR, |(at, _)| *at);
+            let until = if changed { now } else { next_due.min(end) };
             if world.advance(until, events.next_snapshot()) == Advance::Idle && until == Instant::FAR {
                 break Why::Stuck;
             }
@@ -200,23 +260,76 @@ impl<'a, W: World> Schedule<'a, W> {
                 RunningParty::Stack => {}
             }
         }
-        Ended { workloads: self.records, notes }
+        Ended { workloads: self.records.finish(), notes }
     }
 
     /// Nothing is left to wait for.
     fn is_over(&self) -> bool {
-        let left = |task: &Task<'_, W>| task.running.is_some() || task.runs_left();
-        let only_background = self.tasks.iter().all(|task| task.workload.background);
-        !self.tasks.iter().any(|task| left(task) && (only_background || !task.workload.background))
+        self.left.waited_for == 0 && (!self.left.only_background || self.left.background == 0)
     }
 
-    /// When something is to be done though no program ends.
-    fn next_due(&self) -> Instant {
-        let due = |task: &Task<'_, W>| match &task.running {
+    /// Starts and ends what is due, in the order of the tasks; true if anything was.
+    fn pass(&mut self, now: Instant, world: &mut W, events: &mut Emitter<'_>) -> bool {
+        let mut changed = false;
+        let mut ended = world.take_ended();
+        if ended == EndedTasks::Any {
+            for i in 0..self.tasks.len() {
+                changed |= self.step_and_note(i, now, world, events);
+            }
+            self.changed.clear();
+            return changed;
+        }
+        let mut pending = std::mem::take(&mut self.changed);
+        pending.extend(self.due.range(..=(now, usize::MAX)).map(|(_, i)| *i));
+        let mut from = 0;
+        loop {
+            if let EndedTasks::These(tasks) = ended {
+                // A task that this pass is beyond is for the next one, which follows at once.
+                for i in tasks {
+                    if i >= from {
+                        pending.insert(i)
+                    } else {
+                        self.changed.insert(i)
+                    };
+                }
+            }
+            let Some(i) = pending.pop_first() else { break };
+            from = i + 1;
+            changed |= self.step_and_note(i, now, world, events);
+            ended = world.take_ended();
+        }
+        changed || !self.changed.is_empty()
+    }
+
+    /// As [`Schedule::step`]; keeps the agenda of what is due and the numbers of what is left.
+    fn step_and_note(&mut self, i: usize, now: Instant, world: &mut W, events: &mut Emitter<'_>) -> bool {
+        let was_left = self.tasks[i].is_left();
+        let changed = self.step(i, now, world, events);
+        if changed {
+            self.changed.insert(i);
+        }
+        self.set_due(i);
+        let task = &self.tasks[i];
+        if was_left && !task.is_left() {
+            let left = if task.workload.background { &mut self.left.background } else { &mut self.left.waited_for };
+            *left -= 1;
+        }
+        changed
+    }
+
+    fn set_due(&mut self, i: usize) {
+        let task = &mut self.tasks[i];
+        let due = match &task.running {
             Some(running) => running.due(),
             None => task.runs_left().then_some(task.next_start),
         };
-        self.tasks.iter().filter_map(due).min().unwrap_or(Instant::FAR)
+        if due != task.due {
+            let before = std::mem::replace(&mut task.due, due);
+            if let Some(at) = before {
+                self.due.remove(&(at, i));
+            }
+            self.due.extend(due.map(|at| (at, i)));
+        }
     }
 
     /// Starts or ends workload `i` if its time has come, and says whether it did.
@@ -231,7 +344,7 @@ impl<'a, W: World> Schedule<'a, W> {
             }
         } else if task.runs_left() && now >= task.next_start {
             let (workload, done) = (task.workload, task.done);
-            match begin(workload, done, self.seed, world) {
+            match begin(i, workload, done, self.seed, world) {
                 Ok(running) => {
                     events.started(now, &workload.id, done + 1);
                     self.tasks[i].running = Some(running);
@@ -312,14 +425,20 @@ fn start_service<'a, W: World>(
     seed: u64,
     world: &mut W,
 ) -> Result<Option<RunningService<'a, W>>, W::Error> {
-    let party = start_parties(&service.placement, seed, world)?.into_iter().next();
+    let party = start_parties(&service.placement, seed, None, world)?.into_iter().next();
     Ok(party.map(|(_, party)| RunningService { site: &service.placement.parties[0].site, party }))
 }
 
-/// Starts a run of a workload of which `done` are done.
-fn begin<W: World>(workload: &Workload, done: u32, seed: Seed, world: &mut W) -> Result<Running<W>, W::Error> {
+/// Starts a run of the workload of task number `task`, of which `done` are done.
+fn begin<W: World>(
+    task: usize,
+    workload: &Workload,
+    done: u32,
+    seed: Seed,
+    world: &mut W,
+) -> Result<Running<W>, W::Error> {
     let seed = seed.child(&format!("workloads/{}/{done}", workload.id)).0;
-    let parties = start_parties(&workload.placement, seed, world)?;
+    let parties = start_parties(&workload.placement, seed, Some(task), world)?;
     Ok(Running { started: world.now(), parties, led_until: None })
 }
 
@@ -327,6 +446,7 @@ fn begin<W: World>(workload: &Workload, done: u32, seed: Seed, world: &mut W) ->
 fn start_parties<W: World>(
     placement: &Placement,
     seed: u64,
+    task: Option<usize>,
     world: &mut W,
 ) -> Result<Vec<(Part, RunningParty<W>)>, W::Error> {
     let setting = placement.setting(world.plan(), seed);
@@ -336,7 +456,7 @@ fn start_parties<W: World>(
         for number in numbers.clone().filter(|number| placement.role(*number).part == part) {
             let site = site(world, &placement.parties[number].site);
             let started = match placement.workload.program(number, &setting) {
-                PartyProgram::App(app) => world.start_app(site, app).map(RunningParty::App),
+                PartyProgram::App(app) => world.start_app(site, app, task).map(RunningParty::App),
                 PartyProgram::Command(argv) => world.start_command(site, &argv).map(RunningParty::Command),
                 PartyProgram::Stack => Ok(RunningParty::Stack),
             };
@@ -360,6 +480,10 @@ fn site<W: World>(world: &W, name: &str) -> usize {
 impl<W: World> Task<'_, W> {
     fn runs_left(&self) -> bool {
         self.done < self.workload.repeat
+    }
+
+    fn is_left(&self) -> bool {
+        self.running.is_some() || self.runs_left()
     }
 
     /// The state of its run; none while it does not run.

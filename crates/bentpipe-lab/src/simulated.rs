@@ -18,7 +18,8 @@ use crate::collect::tcp::{self, ConfiguredSetting, ObservedFlow};
 use crate::events::Sink;
 use crate::record::{CaseRecord, Mode, Record, Setting, Validity};
 use crate::scenario::{Case, CommandUse, Scenario};
-use crate::schedule::{Ended, Schedule, empty_record, run_cases};
+use crate::schedule::{Ended, Schedule, ScheduleOptions, empty_record, run_cases};
+use crate::thinning::SeriesPoints;
 use bentpipe_gateway::satellite::quic::SetupError;
 use bentpipe_net::flow::FlowFacts;
 use bentpipe_net::problem::{KeyProblem, Problem};
@@ -26,6 +27,7 @@ use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::topology::Plan;
 use bentpipe_sim::network::{ConnectionView, NetworkError, Setup, Stop};
 use capture::Capture;
+use indexmap::IndexSet;
 use pairs::{Pairs, SimulatedNetwork};
 use std::io;
 use std::path::PathBuf;
@@ -39,6 +41,8 @@ pub struct SimulatedOptions {
     pub capture_directory: Option<PathBuf>,
     /// Leave out what only a live run can do instead of refusing it.
     pub skip_live: bool,
+    /// The points of series that the record keeps.
+    pub series: SeriesPoints,
 }
 
 /// Why a virtual run could not start.
@@ -67,7 +71,7 @@ pub enum SimulatedError {
 /// Checks what only a virtual run needs, before anything starts: no commands, a network that can be simulated. With
 /// `skip_live`, commands are left out instead of refused; the answer names them.
 pub fn check(scenario: &Scenario, skip_live: bool) -> Result<Vec<String>, Problem> {
-    let mut left_out = Vec::new();
+    let mut left_out = IndexSet::new();
     for case in &scenario.cases {
         for CommandUse { key, what, .. } in case.commands() {
             if !skip_live {
@@ -76,26 +80,24 @@ pub fn check(scenario: &Scenario, skip_live: bool) -> Result<Vec<String>, Proble
                 );
                 return Err(KeyProblem::new(key, message).within(&scenario.source_name, &scenario.text));
             }
-            if !left_out.contains(&what) {
-                left_out.push(what);
-            }
+            left_out.insert(what);
         }
         let network = SimulatedNetwork::new(&setup(scenario, case)).map_err(|error| place(scenario, case, error))?;
         scenario.check_routes(case, network.plan())?;
     }
-    Ok(left_out)
+    Ok(left_out.into_iter().collect())
 }
 
 /// Names of the workloads with an objective that are commands.
 fn unjudged(scenario: &Scenario) -> Vec<String> {
-    let mut names = Vec::new();
+    let mut names = IndexSet::new();
     for workload in scenario.cases.iter().flat_map(|case| &case.workloads) {
         let (name, is_command) = (workload.id.to_string(), workload.placement.workload.command().is_some());
-        if is_command && workload.objective.is_some() && !names.contains(&name) {
-            names.push(name);
+        if is_command && workload.objective.is_some() {
+            names.insert(name);
         }
     }
-    names
+    names.into_iter().collect()
 }
 
 /// Where in the file a network that cannot be simulated is asked for.
@@ -125,7 +127,11 @@ pub fn run_with_events(
     if options.skip_live {
         record.left_out_objectives = unjudged(scenario);
     }
-    run_cases(scenario, record, stop, sink, |number, case, sink| run_case(scenario, case, number, options, stop, sink))
+    let mut record = run_cases(scenario, record, stop, sink, |number, case, sink| {
+        run_case(scenario, case, number, options, stop, sink)
+    })?;
+    options.series.apply(&mut record);
+    Ok(record)
 }
 
 fn run_case(
@@ -148,16 +154,16 @@ fn run_case(
         }
     };
     let pairs = Pairs::start(case, scenario.seed, &mut network)?;
-    let mut world = VirtualWorld::new(network, pairs);
-    let mut schedule = Schedule::start(case, scenario.seed, options.skip_live, &mut world)?;
+    let mut world = VirtualWorld::new(network, pairs, options.series);
+    let schedule_options = ScheduleOptions { skip_commands: options.skip_live, series: options.series };
+    let mut schedule = Schedule::start(case, scenario.seed, schedule_options, &mut world)?;
     schedule.drive(&mut world, stop, sink);
     let Ended { workloads, mut notes } = schedule.finish(&mut world);
-    let VirtualWorld { mut network, mut samples, pairs, .. } = world;
+    let VirtualWorld { mut network, samples, pairs, .. } = world;
     let end = network.now();
     // The links' counters are as of now once nothing is left to do now.
     while network.run_until(end) == Stop::ProgramDone {}
-    samples.take(&network);
-    let (link_samples, tcp_samples, all_followed) = samples.finish(network.plan());
+    let (link_samples, tcp_samples, all_followed) = samples.finish(&network);
     if !all_followed {
         notes.push("there were more TCP connections than are sampled".to_owned());
     }

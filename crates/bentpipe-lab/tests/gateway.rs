@@ -113,7 +113,7 @@ fn two_runs_with_a_pair_leave_the_same_bytes() {
     let folder = std::env::temp_dir().join(format!("bentpipe-gateway-test-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let run = || {
-        let options = SimulatedOptions { capture_directory: Some(folder.clone()), skip_live: false };
+        let options = SimulatedOptions { capture_directory: Some(folder.clone()), ..Default::default() };
         let record = simulated::run(&scenario, &options, &AtomicBool::new(false)).unwrap();
         (record.to_json().unwrap(), std::fs::read(folder.join("1-x.pcapng")).unwrap())
     };

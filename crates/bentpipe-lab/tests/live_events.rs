@@ -35,7 +35,7 @@ fn run(privilege: Privilege, stop_at: usize) -> (Record, Vec<Event>) {
     let stop = AtomicBool::new(false);
     let mut heard = Heard { events: Vec::new(), snapshots: 0, stop_at, stop: &stop };
     let scenario = Scenario::parse("x.toml", SCENARIO, &[]).unwrap();
-    let options = LiveOptions { privilege, capture_directory: None };
+    let options = LiveOptions { privilege, capture_directory: None, series: Default::default() };
     let record = live::run(&scenario, &options, &stop, &mut heard).unwrap();
     (record, heard.events)
 }

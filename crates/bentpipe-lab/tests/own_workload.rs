@@ -267,7 +267,7 @@ fn live() {
         println!("skipped: needs root (bentpipe itself does not: it enters a user namespace before it has threads)");
         return;
     }
-    let options = LiveOptions { privilege: Privilege::Root, capture_directory: None };
+    let options = LiveOptions { privilege: Privilege::Root, capture_directory: None, series: Default::default() };
     let record = live::run(&scenario(), &options, &AtomicBool::new(false), &mut ()).unwrap();
     check(&record);
 }

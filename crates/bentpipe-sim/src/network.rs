@@ -3,6 +3,7 @@
 use crate::agenda::Agenda;
 use crate::host::ip::Ip;
 use crate::host::{GatewayPlace, Host};
+use crate::tcp::Connection;
 use crate::tcp::settings::Settings;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::link::Link;
@@ -115,6 +116,28 @@ pub struct ConnectionView {
     pub facts: FlowFacts,
 }
 
+impl ConnectionView {
+    /// The state of a connection now.
+    pub(crate) fn of(connection: &Connection) -> ConnectionView {
+        let (srtt, rto) = connection.times();
+        let window = connection.window();
+        ConnectionView {
+            local: connection.local().into(),
+            remote: connection.remote().into(),
+            congestion_control: connection.congestion_control(),
+            open: !connection.is_closed(),
+            cwnd: window.cwnd,
+            ssthresh: (window.ssthresh < u32::MAX).then_some(window.ssthresh),
+            srtt,
+            rto,
+            retransmissions: connection.retransmissions(),
+            unacked_segments: connection.unacknowledged(),
+            delivery_rate: connection.delivery_rate(),
+            facts: connection.facts().clone(),
+        }
+    }
+}
+
 /// Sites and links in virtual time; sites have programs of workloads (`P`) and gateways (`G`).
 pub struct Network<P, G = Infallible> {
     plan: Plan,
@@ -125,8 +148,10 @@ pub struct Network<P, G = Infallible> {
     /// When each node is due: links first, then hosts.
     due: Agenda,
     now: Instant,
-    /// A program has become done since this was last asked.
+    /// A program has become done since [`Network::run_until`] last returned.
     done: bool,
+    /// Programs that have become done and were not asked for yet.
+    done_programs: Vec<ProgramId>,
     observers: Vec<Box<dyn Observer>>,
     /// Free list that sites share: one that receives more packets than it sends feeds one that sends more.
     #[allow(clippy::vec_box)] // the allocations are what is reused
@@ -176,6 +201,7 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             due,
             now: Instant::ZERO,
             done: false,
+            done_programs: Vec::new(),
             observers: Vec::new(),
             free_list: Vec::new(),
         })
@@ -266,6 +292,11 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
         }
     }
 
+    /// Programs that have become done since the last call, in the order in which they did.
+    pub fn take_done_programs(&mut self) -> Vec<ProgramId> {
+        std::mem::take(&mut self.done_programs)
+    }
+
     fn take_done(&mut self) -> bool {
         std::mem::take(&mut self.done)
     }
@@ -307,7 +338,10 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             self.due.set(last, self.links[last].next_wake());
         }
         self.hosts[site].share_free_lists(&mut self.free_list);
-        self.done |= self.hosts[site].take_done();
+        for number in self.hosts[site].take_done() {
+            self.done = true;
+            self.done_programs.push(ProgramId { site, number });
+        }
         self.due.set(self.links.len() + site, self.hosts[site].next_wake());
     }
 
@@ -320,37 +354,27 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
     /// The connections of a site: those that are over, then those that are not.
     #[must_use]
     pub fn connections(&self, site: usize) -> Vec<ConnectionView> {
-        self.connections_after(site, 0)
+        let over = self.ended_connections(site, 0).iter().cloned();
+        over.chain(self.open_connections(site, |_, _, _| true)).collect()
     }
 
-    /// The number of a site's connections that are over.
+    /// Connections of a site that are over but for the first `ended` of them, as they were at their end.
     #[must_use]
-    pub fn ended(&self, site: usize) -> usize {
-        self.hosts.get(site).map_or(0, Host::ended)
+    pub fn ended_connections(&self, site: usize, ended: usize) -> &[ConnectionView] {
+        self.hosts.get(site).and_then(|host| host.ended_connections().get(ended..)).unwrap_or_default()
     }
 
-    /// As [`Network::connections`], without the first `ended` of those that are over.
-    #[must_use]
-    pub fn connections_after(&self, site: usize, ended: usize) -> Vec<ConnectionView> {
-        let view = |connection: &crate::tcp::Connection| {
-            let (srtt, rto) = connection.times();
-            let window = connection.window();
-            ConnectionView {
-                local: connection.local().into(),
-                remote: connection.remote().into(),
-                congestion_control: connection.congestion_control(),
-                open: !connection.is_closed(),
-                cwnd: window.cwnd,
-                ssthresh: (window.ssthresh < u32::MAX).then_some(window.ssthresh),
-                srtt,
-                rto,
-                retransmissions: connection.retransmissions(),
-                unacked_segments: connection.unacknowledged(),
-                delivery_rate: connection.delivery_rate(),
-                facts: connection.facts().clone(),
-            }
+    /// Connections of a site that are not over and that `wanted` chooses by when they began, their own end and the other.
+    pub fn open_connections(
+        &self,
+        site: usize,
+        mut wanted: impl FnMut(Instant, SocketAddr, SocketAddr) -> bool,
+    ) -> impl Iterator<Item = ConnectionView> {
+        let open = self.hosts.get(site).into_iter().flat_map(Host::open_connections);
+        let wanted = move |connection: &&Connection| {
+            wanted(connection.facts().start, connection.local().into(), connection.remote().into())
         };
-        self.hosts.get(site).map(|host| host.connections(ended).map(view).collect()).unwrap_or_default()
+        open.filter(wanted).map(ConnectionView::of)
     }
 
     /// Shows every packet from now on to `observer`.

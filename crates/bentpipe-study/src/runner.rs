@@ -7,6 +7,7 @@ use bentpipe_lab::live::{self, LiveOptions};
 use bentpipe_lab::record::Record;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedOptions};
+use bentpipe_lab::thinning::SeriesPoints;
 use bentpipe_net::time::Duration;
 use serde::Serialize;
 use std::num::NonZeroUsize;
@@ -26,7 +27,7 @@ pub struct Virtual;
 
 impl World for Virtual {
     fn run(&self, scenario: &Scenario, stop: &AtomicBool, sink: &mut dyn Sink) -> Result<Record, String> {
-        let options = SimulatedOptions { capture_directory: None, skip_live: false };
+        let options = SimulatedOptions::default();
         simulated::run_with_events(scenario, &options, stop, sink).map_err(|error| error.to_string())
     }
 }
@@ -37,7 +38,7 @@ pub struct Live(pub Privilege);
 
 impl World for Live {
     fn run(&self, scenario: &Scenario, stop: &AtomicBool, sink: &mut dyn Sink) -> Result<Record, String> {
-        let options = LiveOptions { privilege: self.0, capture_directory: None };
+        let options = LiveOptions { privilege: self.0, capture_directory: None, series: SeriesPoints::All };
         live::run(scenario, &options, stop, sink).map_err(|error| error.to_string())
     }
 }

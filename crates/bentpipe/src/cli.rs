@@ -316,6 +316,10 @@ pub struct RunArguments {
     /// Capture every port of every case, as CASE.pcapng in the folder
     #[arg(long)]
     pub pcap: bool,
+    /// Keep every point of every series in the record. By default a record has at most 2000 of each and 500,000 of all:
+    /// the least and the largest value of each part of a series stay
+    #[arg(long)]
+    pub raw_series: bool,
     /// Print the record (with --seeds: the summary) as JSON instead of the table
     #[arg(long)]
     pub json: bool,

@@ -2,7 +2,7 @@
 
 use crate::record::{
     Better, Compared, GatewayEvent, GatewayRecord, GatewaySetting, GatewaySideRecord, Measurement, PairLoss,
-    RefusedBecause, TimedEvent, Unit,
+    RefusedBecause, TimedEvent, Unit, WorkloadRecord,
 };
 use crate::scenario::Case;
 use crate::scenario::gateway::Pair;
@@ -10,6 +10,7 @@ use bentpipe_gateway::log_event::{Outcome, Server};
 use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::{LogEvent, Metrics};
 use bentpipe_net::time::Instant;
+use indexmap::IndexMap;
 
 /// Log events kept of one gateway; further ones are counted.
 const LOG_EVENTS_MAX: usize = 200;
@@ -176,11 +177,7 @@ fn measurements(left: &GatewayResult, other: &Metrics) -> Vec<Measurement> {
 }
 
 /// Notes on workloads that began before a pair was connected, and thus waited for it.
-pub fn early_workloads(
-    case: &Case,
-    left: &[[GatewayResult; 2]],
-    workloads: &[crate::record::WorkloadRecord],
-) -> Vec<String> {
+pub fn early_workloads(case: &Case, left: &[[GatewayResult; 2]], workloads: &[WorkloadRecord]) -> Vec<String> {
     let mut notes = Vec::new();
     for (pair, [_, terminal]) in case.pairs.iter().zip(left) {
         let link = &case.links[pair.link].name;
@@ -188,12 +185,20 @@ pub fn early_workloads(
             notes.push(format!("the gateway pair on {link} was never connected"));
             continue;
         };
+        let mut early: IndexMap<&str, Vec<&WorkloadRecord>> = IndexMap::new();
         for workload in workloads.iter().filter(|w| w.repeat <= 1 && w.start < connected) {
-            let name = workload.label();
+            early.entry(&workload.name).or_default().push(workload);
+        }
+        for copies in early.into_values() {
+            let name = copies[0].label();
+            let others = match copies.len() - 1 {
+                0 => String::new(),
+                others => format!(", and so did {others} other copies"),
+            };
             notes.push(format!(
-                "{name:?} began {:.2} s before the gateway pair on {link} was connected: a pair that has run for a \
-                 while has no such wait",
-                connected - workload.start
+                "{name:?} began {:.2} s before the gateway pair on {link} was connected{others}: a pair that has run \
+                 for a while has no such wait",
+                connected - copies[0].start
             ));
         }
     }

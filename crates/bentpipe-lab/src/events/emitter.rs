@@ -85,6 +85,11 @@ impl<'a> Emitter<'a> {
         self.sink.wants_snapshot()
     }
 
+    /// Workloads that a snapshot lists at most.
+    pub fn workloads_max(&self) -> usize {
+        self.sink.workloads_max()
+    }
+
     /// A run of a workload began.
     pub fn started(&mut self, now: Instant, workload: &WorkloadId, repeat: u32) {
         let run = WorkloadRun { workload: workload.clone(), repeat };
@@ -102,8 +107,14 @@ impl<'a> Emitter<'a> {
         }));
     }
 
-    /// The case's state.
-    pub fn snapshot(&mut self, now: Instant, state: WorldState, workloads: Vec<WorkloadSnapshot>, waiting: usize) {
+    /// The case's state, with the workloads that it lists and the numbers of those that run and that wait.
+    pub fn snapshot(
+        &mut self,
+        now: Instant,
+        state: WorldState,
+        workloads: Vec<WorkloadSnapshot>,
+        (running, waiting): (usize, usize),
+    ) {
         let mut before = std::mem::take(&mut self.before).into_iter();
         let links = self.case.links.iter().zip(&state.links).map(|(used, link)| {
             let mut before = before.next().unwrap_or_default().into_iter();
@@ -123,6 +134,7 @@ impl<'a> Emitter<'a> {
             at: now.as_secs_f64(),
             links,
             workloads,
+            running,
             waiting,
             log: state.log,
             punctuality: state.punctuality,

@@ -453,7 +453,7 @@ fn measurement(old: Measurement, better: fn(&str) -> Better) -> super::Measureme
 
 fn series(old: Series) -> super::Series {
     let unit = unit(&old.name, &old.unit);
-    super::Series { quantity: old.name, unit, points: old.points }
+    super::Series::new(old.name, unit, old.points)
 }
 
 /// The unit of a quantity by its name in version 1, which did not tell shares from counts.

@@ -1,9 +1,10 @@
 //! Charts: which there are, and their data small enough to draw.
 
 use super::quantity;
-use super::repetitions::{grouped, labelled};
+use super::repetitions::{grouped, labelled, number};
 use crate::page::{Chart, Line};
 use crate::record::{CaseRecord, DirectionRecord, Record, Series, TcpFlowSamples, Unit, WorkloadRecord};
+use crate::thinning::{POINTS_MAX, can_be_drawn, decimate};
 use bentpipe_apps::quantity::RTT;
 use indexmap::IndexMap;
 
@@ -29,7 +30,14 @@ pub fn workloads(case: &CaseRecord, id: &str) -> Vec<Chart> {
             _ if name == RTT.name => "Round-trip time".to_string(),
             _ => quantity::name(name),
         };
-        charts.extend(chart(format!("{id}-users-{}", charts.len()), &title, false, id, case.seconds, &lines));
+        charts.extend(chart(
+            format!("{id}-users-{}", charts.len()),
+            &title,
+            false,
+            id,
+            case.seconds,
+            (&lines, lines.len()),
+        ));
     }
     charts
 }
@@ -41,12 +49,26 @@ pub fn links(case: &CaseRecord, id: &str) -> Vec<Chart> {
         let rates: Vec<(String, Series)> = link.directions.iter().flat_map(delivered_rate).collect();
         let lines: Vec<(String, &Series)> = rates.iter().map(|(label, s)| (label.clone(), s)).collect();
         let title = format!("{DELIVERED}, {}", link.name);
-        charts.extend(chart(format!("{id}-links-{}", charts.len()), &title, false, id, case.seconds, &lines));
+        charts.extend(chart(
+            format!("{id}-links-{}", charts.len()),
+            &title,
+            false,
+            id,
+            case.seconds,
+            (&lines, lines.len()),
+        ));
         for (name, title, step) in LINK_CHARTS {
             let lines: Vec<(String, &Series)> =
                 link.directions.iter().flat_map(|d| of_direction(d, name)).filter(|(_, s)| any_above_zero(s)).collect();
             let title = if case.links.len() > 1 { format!("{title}, {}", link.name) } else { (*title).to_string() };
-            charts.extend(chart(format!("{id}-links-{}", charts.len()), &title, *step, id, case.seconds, &lines));
+            charts.extend(chart(
+                format!("{id}-links-{}", charts.len()),
+                &title,
+                *step,
+                id,
+                case.seconds,
+                (&lines, lines.len()),
+            ));
         }
     }
     charts
@@ -55,36 +77,68 @@ pub fn links(case: &CaseRecord, id: &str) -> Vec<Chart> {
 /// The charts of TCP as its host sees it.
 pub fn tcp(case: &CaseRecord, id: &str) -> Vec<Chart> {
     let lines = sampled(case, "cwnd");
-    chart(format!("{id}-tcp"), "TCP congestion window", true, id, case.seconds, &lines).into_iter().collect()
+    chart(format!("{id}-tcp"), "TCP congestion window", true, id, case.seconds, (&lines, lines.len()))
+        .into_iter()
+        .collect()
 }
 
-/// The same workload's series in every case, where at least two cases have them.
-pub fn compared<'a>(record: &'a Record) -> Vec<Chart> {
+/// The same workload's series in every case, where at least two cases have them, and the number of charts left out.
+pub fn compared<'a>(record: &'a Record) -> (Vec<Chart>, usize) {
     let cases: Vec<_> = record.cases.iter().map(|case| (case, grouped(&case.workloads))).collect();
     let all = grouped(record.cases.iter().flat_map(|case| &case.workloads));
     let x_max = record.cases.iter().map(|case| case.seconds).fold(0.0, f64::max);
-    let mut charts = Vec::new();
+    let (mut charts, mut left_out) = (Vec::new(), 0);
     let drawn = |runs: &[&'a WorkloadRecord]| runs[0].shown.series.iter();
     for (key, runs, series) in all.iter().flat_map(|(key, runs)| drawn(runs).map(move |series| (key, runs, series))) {
+        let having = |runs: &[&WorkloadRecord]| runs.iter().any(|w| w.series.iter().any(|s| s.quantity == *series));
+        let runs_of: Vec<&[&'a WorkloadRecord]> =
+            cases.iter().map(|(_, groups)| groups.get(key).map(Vec::as_slice).unwrap_or_default()).collect();
+        if runs_of.iter().filter(|runs| having(runs)).count() < 2 {
+            continue;
+        }
+        if charts.len() >= COMPARED_MAX {
+            left_out += 1;
+            continue;
+        }
         let mut lines = Vec::new();
-        let mut having = 0;
-        for (case, workloads) in &cases {
-            let before = lines.len();
-            let repeats = workloads.get(key).map(Vec::as_slice).unwrap_or_default();
-            let several = repeats.len() > 1;
-            for w in repeats {
-                let label = if several { format!("{} #{}", case.name, w.repeat) } else { case.name.clone() };
-                lines.extend(w.series.iter().filter(|s| s.quantity == *series).map(|s| (label.clone(), s)));
+        let mut total = 0;
+        // Of many runs the first of each case: the others stand in the case's own charts, or in the record.
+        let each = (LINES_MAX / cases.len()).max(1);
+        for ((case, _), runs) in cases.iter().zip(runs_of) {
+            let several = runs.len() > 1;
+            let with = |w: &&'a WorkloadRecord| Some((*w, w.series.iter().find(|s| s.quantity == *series)?));
+            let mut drawn = 0;
+            for (w, series) in runs.iter().filter_map(with) {
+                total += 1;
+                if drawn < each {
+                    let label = if several { format!("{} {}", case.name, number(w)) } else { case.name.clone() };
+                    lines.push((label, series));
+                    drawn += 1;
+                }
             }
-            having += usize::from(lines.len() > before);
         }
-        if having > 1 {
-            let title = format!("{}: {}", runs[0].label(), quantity::name(series));
-            charts.extend(chart(format!("compared-{}", charts.len()), &title, false, "compared", x_max, &lines));
-        }
+        let name = if runs.iter().all(|run| run.copy == runs[0].copy) { runs[0].label() } else { runs[0].name.clone() };
+        let title = format!("{name}: {}", quantity::name(series));
+        let id = format!("compared-{}", charts.len());
+        charts.extend(chart(id, &title, false, "compared", x_max, (&lines, total)));
     }
     charts.extend(delivered_compared(record, x_max));
-    charts
+    (charts, left_out)
+}
+
+/// Thins the lines of a page's charts so that all together have at most [`PAGE_POINTS_MAX`] points, as far as
+/// [`POINTS_LEAST`] allows.
+pub fn fit(charts: Vec<&mut Chart>) {
+    let mut lines: Vec<&mut Line> = charts.into_iter().flat_map(|chart| &mut chart.lines).collect();
+    let total: usize = lines.iter().map(|line| line.x.len()).sum();
+    if total <= PAGE_POINTS_MAX {
+        return;
+    }
+    let each = (PAGE_POINTS_MAX / lines.len()).max(POINTS_LEAST);
+    for line in lines.iter_mut().filter(|line| line.x.len() > each) {
+        let points: Vec<(f64, f64)> = line.x.iter().copied().zip(line.y.iter().copied()).collect();
+        (line.x, line.y) = decimate(&points, each).into_iter().unzip();
+    }
 }
 
 /// The delivery of each link's busier direction, a line for each case.
@@ -101,7 +155,14 @@ fn delivered_compared(record: &Record, x_max: f64) -> Vec<Chart> {
         let rates: Vec<(String, Series)> = record.cases.iter().filter_map(same).collect();
         let lines: Vec<(String, &Series)> = rates.iter().map(|(label, s)| (label.clone(), s)).collect();
         let title = format!("{DELIVERED}, {}", link.name);
-        charts.extend(chart(format!("compared-link-{}", charts.len()), &title, false, "compared", x_max, &lines));
+        charts.extend(chart(
+            format!("compared-link-{}", charts.len()),
+            &title,
+            false,
+            "compared",
+            x_max,
+            (&lines, lines.len()),
+        ));
     }
     charts
 }
@@ -121,45 +182,21 @@ fn delivered_rate(direction: &DirectionRecord) -> Option<(String, Series)> {
     Some((direction.label(), Series::new("delivered_rate", Unit::BitsPerSecond, points)))
 }
 
-/// At most `points_max` points, each bucket's least and largest kept, in order of time; what is not a number is gone.
-pub fn decimate(points: &[(f64, f64)], points_max: usize) -> Vec<(f64, f64)> {
-    let mut clean: Vec<(f64, f64)> = points.iter().copied().filter(can_be_drawn).collect();
-    clean.sort_by(|a, b| a.0.total_cmp(&b.0));
-    if clean.len() <= points_max.max(4) {
-        return clean;
-    }
-    let (first, last) = (clean[0], clean[clean.len() - 1]);
-    let inner = &clean[1..clean.len() - 1];
-    let buckets = (points_max.max(4) - 2) / 2;
-    let mut kept = vec![first];
-    for bucket in 0..buckets {
-        let part = &inner[bucket * inner.len() / buckets..(bucket + 1) * inner.len() / buckets];
-        let by_value = |(_, a): &(usize, &(f64, f64)), (_, b): &(usize, &(f64, f64))| a.1.total_cmp(&b.1);
-        let least = part.iter().enumerate().min_by(by_value);
-        let largest = part.iter().enumerate().max_by(by_value);
-        if let (Some((i, low)), Some((j, high))) = (least, largest) {
-            kept.extend(
-                match i.cmp(&j) {
-                    std::cmp::Ordering::Less => [Some(*low), Some(*high)],
-                    std::cmp::Ordering::Equal => [Some(*low), None],
-                    std::cmp::Ordering::Greater => [Some(*high), Some(*low)],
-                }
-                .into_iter()
-                .flatten(),
-            );
-        }
-    }
-    kept.push(last);
-    kept
-}
-
-fn chart(id: String, title: &str, step: bool, group: &str, seconds: f64, all: &[(String, &Series)]) -> Option<Chart> {
+/// `lines`: those that may be drawn, and the number of those that there are.
+fn chart(
+    id: String,
+    title: &str,
+    step: bool,
+    group: &str,
+    seconds: f64,
+    (all, total): (&[(String, &Series)], usize),
+) -> Option<Chart> {
     let mut drawable: Vec<&(String, &Series)> = all.iter().filter(|(_, s)| has_points(s)).collect();
-    let total = drawable.len();
+    let total = total - (all.len() - drawable.len());
     drawable.truncate(LINES_MAX);
-    let left_out = total > LINES_MAX;
-    let note =
-        if left_out { format!("{LINES_MAX} of {total} lines drawn; the record holds all.") } else { String::new() };
+    let drawn = drawable.len();
+    let left_out = total > drawn;
+    let note = if left_out { format!("{drawn} of {total} lines drawn; the record holds all.") } else { String::new() };
     let unit = &drawable.first()?.1.unit;
     let values = || drawable.iter().flat_map(|(_, s)| &s.points).filter(|point| can_be_drawn(point));
     let largest = values().map(|(_, y)| y.abs()).fold(0.0, f64::max);
@@ -212,11 +249,6 @@ fn flow_label(samples: &TcpFlowSamples) -> String {
     format!("{}: {}", samples.host, samples.flow)
 }
 
-/// A number at a time; far beyond any run's, either would overflow when it is scaled.
-fn can_be_drawn((x, y): &(f64, f64)) -> bool {
-    x.abs() < 1e9 && y.abs() < 1e30
-}
-
 fn has_points(series: &Series) -> bool {
     series.points.iter().any(can_be_drawn)
 }
@@ -237,7 +269,11 @@ const LINK_CHARTS: &[(&str, &str, bool)] = &[
     ("lost_packets", "Lost packets so far", true),
     ("dropped_packets", "Packets dropped by the full queue so far", true),
 ];
-/// A screen is about 2000 pixels wide: more points cannot be seen.
-pub const POINTS_MAX: usize = 2000;
+/// Charts that compare workloads' series between cases.
+const COMPARED_MAX: usize = 24;
+/// Points of all lines of a page: about 20 bytes each.
+const PAGE_POINTS_MAX: usize = 400_000;
+/// Points of a line at least.
+const POINTS_LEAST: usize = 50;
 /// More lines cannot be told apart; the first ones are drawn.
 pub const LINES_MAX: usize = 12;

@@ -2,11 +2,9 @@
 
 use super::layout::{Cell, Section, Table};
 use super::quantity;
-use super::repetitions::grouped;
+use super::repetitions::{group_label, grouped, spread};
 use super::summary::{Tone, written};
-use crate::record::{
-    Better, CaseRecord, GatewayRecord, GatewaySideRecord, Measurement, Record, Status, TimedEvent, WorkloadRecord,
-};
+use crate::record::{Better, CaseRecord, GatewayRecord, GatewaySideRecord, Record, Status, TimedEvent, WorkloadRecord};
 
 /// One measurement of one workload, without and with gateways.
 pub struct Compared {
@@ -51,10 +49,11 @@ fn compared_case(case: &str, without: &CaseRecord, with: &CaseRecord) -> Vec<Com
     let mut rows = Vec::new();
     for (key, both) in grouped(without.workloads.iter().chain(&with.workloads)) {
         let workload = both[0];
-        let runs = halves.each_ref().map(|half| half.get(&key).map(Vec::as_slice).unwrap_or_default());
+        let runs = halves.each_ref().map(|half| half.get(key).map(Vec::as_slice).unwrap_or_default());
+        let label = group_label(if runs[0].len() >= runs[1].len() { runs[0] } else { runs[1] });
         let before = rows.len();
         for measure in &workload.shown.compared {
-            let found = runs.map(|runs| median(runs, measure));
+            let found = runs.map(|runs| spread(runs, measure).map(|spread| spread.median));
             let Some(better) = found[0].or(found[1]).map(|m| m.better) else { continue };
             let [without, with] = [0, 1].map(|side| found[side].map_or_else(|| state(runs[side]), written));
             let ratio = match found {
@@ -63,7 +62,7 @@ fn compared_case(case: &str, without: &CaseRecord, with: &CaseRecord) -> Vec<Com
             };
             rows.push(Compared {
                 case: case.to_owned(),
-                workload: workload.label(),
+                workload: label.clone(),
                 measurement: quantity::name(measure),
                 without,
                 with,
@@ -73,7 +72,7 @@ fn compared_case(case: &str, without: &CaseRecord, with: &CaseRecord) -> Vec<Com
         }
         if rows.len() == before {
             let [without, with] = runs.map(state);
-            let (case, workload) = (case.to_owned(), workload.label());
+            let (case, workload) = (case.to_owned(), label);
             let (measurement, ratio, tone) = ("Status".to_owned(), String::new(), Tone::Plain);
             rows.push(Compared { case, workload, measurement, without, with, ratio, tone });
         }
@@ -88,13 +87,6 @@ fn tone(ratio: Option<f64>, better: Better) -> Tone {
         (Some(true), Better::Lower) | (Some(false), Better::Higher) => Tone::Bad,
         (None, _) | (_, Better::Neither) => Tone::Plain,
     }
-}
-
-/// The median of the runs that have this measurement.
-fn median<'a>(runs: &[&'a WorkloadRecord], measure: &str) -> Option<&'a Measurement> {
-    let mut values: Vec<&Measurement> = runs.iter().filter_map(|run| run.measurement(measure)).collect();
-    values.sort_by(|a, b| a.value.total_cmp(&b.value));
-    values.get(values.len() / 2).copied()
 }
 
 /// The status of runs without measurements.

@@ -34,6 +34,8 @@ struct View {
 struct Compared {
     table: Option<Table>,
     charts: Vec<Chart>,
+    /// How many charts were left out; empty if none were.
+    note: String,
 }
 
 #[derive(Serialize)]
@@ -47,7 +49,8 @@ struct CaseView {
 }
 
 pub fn render(record: &Record) -> String {
-    let view = view(record);
+    let mut view = view(record);
+    charts::fit(view.charts_mut().collect());
     Page { template: TEMPLATE, charts: view.charts().collect(), filters: &[] }.render(&view)
 }
 
@@ -57,6 +60,12 @@ impl View {
         let compared = self.compared.iter().flat_map(|compared| &compared.charts);
         let sections = self.cases.iter().flat_map(|case| &case.sections);
         compared.chain(sections.flat_map(|section| &section.charts))
+    }
+
+    fn charts_mut(&mut self) -> impl Iterator<Item = &mut Chart> {
+        let compared = self.compared.iter_mut().flat_map(|compared| &mut compared.charts);
+        let sections = self.cases.iter_mut().flat_map(|case| &mut case.sections);
+        compared.chain(sections.flat_map(|section| &mut section.charts))
     }
 }
 
@@ -74,7 +83,14 @@ fn view(record: &Record) -> View {
             id,
         }
     });
-    let compared = Compared { table: sections::compared(record), charts: charts::compared(record) };
+    let (charts, left_out) = charts::compared(record);
+    let note = match left_out {
+        0 => String::new(),
+        _ => {
+            format!("Charts of the first {} series; {left_out} more are in the cases and in the record.", charts.len())
+        }
+    };
+    let compared = Compared { table: sections::compared(record), charts, note };
     View {
         title: summary.title.clone(),
         facts: facts(record),
@@ -167,33 +183,50 @@ fn summary_table(summary: &Summary) -> Option<Table> {
     if summary.several_cases {
         head.push(Cell::text("Case"));
     }
-    let loss = summary.rows.iter().any(|row| !row.loss.is_empty());
+    let shown = Shown {
+        case: summary.several_cases,
+        p95: summary.rows.iter().any(|row| !row.p95.is_empty()),
+        loss: summary.rows.iter().any(|row| !row.loss.is_empty()),
+    };
     head.extend(["Who", "Objective"].map(Cell::text));
-    head.extend(["Result", "Goodput"].map(Cell::num));
-    head.extend(loss.then(|| Cell::num("Loss")));
+    head.push(if shown.p95 { Cell::num("Result").sub("median of several runs") } else { Cell::num("Result") });
+    head.extend(shown.p95.then(|| Cell::num("P95").sub("95 % of the runs reach it or better")));
+    head.push(Cell::num("Goodput"));
+    head.extend(shown.loss.then(|| Cell::num("Loss")));
     head.push(Cell::text("Verdict"));
-    let rows: Vec<Vec<Cell>> = summary.rows.iter().map(|row| summary_row(row, summary.several_cases, loss)).collect();
+    let rows: Vec<Vec<Cell>> = summary.rows.iter().map(|row| summary_row(row, shown)).collect();
     let caption = "Each workload, its objective and what it got".to_string();
-    (!rows.is_empty()).then(|| Table { caption, head, rows, cards: true, ..Table::default() })
+    (!rows.is_empty()).then(|| Table { caption, head, rows, cards: true, sorts: true, ..Table::default() })
 }
 
-fn summary_row(row: &Row, several_cases: bool, loss: bool) -> Vec<Cell> {
+/// Columns of the summary that stand there only where they say something.
+#[derive(Clone, Copy)]
+struct Shown {
+    case: bool,
+    p95: bool,
+    loss: bool,
+}
+
+fn summary_row(row: &Row, shown: Shown) -> Vec<Cell> {
     let or_dash = |text: &str| if text.is_empty() { "–".to_string() } else { text.to_string() };
     let (verdict, tone) = match row.case_valid {
         true => (row.verdict.clone(), row.tone),
         false => (format!("{} (case INVALID)", row.verdict), Tone::Bad),
     };
     let mut cells = vec![Cell { sub: row.app.clone(), ..Cell::text(&row.workload) }];
-    if several_cases {
+    if shown.case {
         cells.push(Cell::text(&row.case));
     }
+    let number = |text: &str, value: Option<f64>| Cell::num(or_dash(text)).order(value.unwrap_or(f64::NAN));
+    let [result, p95, goodput] = row.values;
     cells.extend([
         Cell { sub: row.direction.clone(), ..Cell::text(or_dash(&row.who)) },
         Cell::text(or_dash(&row.objective)),
-        Cell { sub: row.result_name.clone(), ..Cell::num(or_dash(&row.result)) },
-        Cell::num(or_dash(&row.goodput)),
+        number(&row.result, result).sub(&row.result_name),
     ]);
-    cells.extend(loss.then(|| Cell::num(or_dash(&row.loss))));
+    cells.extend(shown.p95.then(|| number(&row.p95, p95)));
+    cells.push(number(&row.goodput, goodput));
+    cells.extend(shown.loss.then(|| Cell::num(or_dash(&row.loss))));
     cells.push(Cell::tone(verdict, tone));
     cells
 }

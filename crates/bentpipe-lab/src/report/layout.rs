@@ -32,6 +32,8 @@ pub struct Table {
     pub fold: bool,
     /// Each row becomes a card on a narrow screen.
     pub cards: bool,
+    /// Each row stands alone: its columns can be sorted.
+    pub sorts: bool,
 }
 
 /// A table's cell.
@@ -49,6 +51,9 @@ pub struct Cell {
     pub rows: usize,
     /// A bar behind the cell, in per cent; drawn where above zero.
     pub bar: u32,
+    /// The value by which its column is sorted, where the text would not do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<f64>,
 }
 
 /// Output of a command.
@@ -75,11 +80,22 @@ impl Cell {
     }
     /// A verdict.
     pub fn tone(text: impl Into<String>, tone: Tone) -> Cell {
-        Cell { text: text.into(), tone: class(tone), ..Cell::default() }
+        // What needs attention comes first.
+        let order = match tone {
+            Tone::Bad => 0.0,
+            Tone::Warn => 1.0,
+            Tone::Plain => 2.0,
+            Tone::Good => 3.0,
+        };
+        Cell { text: text.into(), tone: class(tone), order: Some(order), ..Cell::default() }
     }
     /// Set to the right.
     pub fn end(self) -> Cell {
         Cell { class: "end", ..self }
+    }
+    /// Sorted by this value.
+    pub fn order(self, value: f64) -> Cell {
+        Cell { order: Some(value).filter(|value| value.is_finite()), ..self }
     }
     /// With a second line.
     pub fn sub(self, sub: impl Into<String>) -> Cell {

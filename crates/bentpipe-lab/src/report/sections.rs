@@ -2,15 +2,15 @@
 
 use super::charts;
 use super::layout::{Cell, Output, Section, Table};
-use super::repetitions::labelled;
-use super::summary::{Tone, main_measurement, workload_verdict, written};
+use super::repetitions::{group_label, grouped, labelled, spread};
+use super::summary::{Tone, group_verdict, main_measurement, workload_verdict, written};
 use super::{gateways, quantity};
 use crate::record::{
-    CaseRecord, Counters, DirectionRecord, Lateness, LinkRecord, Record, Status, TcpFlowSamples, WorkloadRecord,
+    CaseRecord, Counters, DirectionRecord, FlowRecord, Lateness, LinkRecord, Record, Status, TcpFlowSamples,
+    WorkloadRecord,
 };
 use bentpipe_net::text::printable;
 use indexmap::{IndexMap, IndexSet};
-use std::collections::BTreeMap;
 
 /// The sections of a case that have something to show.
 pub fn of_case(case: &CaseRecord, id: &str, simulated: bool) -> Vec<Section> {
@@ -23,32 +23,35 @@ pub fn of_case(case: &CaseRecord, id: &str, simulated: bool) -> Vec<Section> {
     sections
 }
 
-/// Every measurement with a column per case.
+/// Every measurement with a column per case; of copies and repetitions, the median.
 pub fn compared(record: &Record) -> Option<Table> {
     if record.cases.len() < 2 {
         return None;
     }
-    let cases: Vec<BTreeMap<String, &WorkloadRecord>> =
-        record.cases.iter().map(|case| labelled(case).collect()).collect();
-    let mut all: IndexMap<String, IndexSet<&str>> = IndexMap::new();
-    for (label, workload) in record.cases.iter().flat_map(labelled) {
-        all.entry(label).or_default().extend(workload.measurements.iter().map(|m| m.quantity.as_str()));
+    let cases: Vec<_> = record.cases.iter().map(|case| grouped(&case.workloads)).collect();
+    let mut all: IndexMap<&str, (usize, IndexSet<&str>)> = IndexMap::new();
+    for (name, runs) in cases.iter().flatten() {
+        let (most, quantities) = all.entry(name).or_default();
+        *most = (*most).max(runs.len());
+        quantities.extend(runs.iter().flat_map(|run| &run.measurements).map(|m| m.quantity.as_str()));
     }
     let mut rows = Vec::new();
-    for (label, quantities) in &all {
-        for (i, name) in quantities.iter().enumerate() {
+    for (name, (most, quantities)) in &all {
+        let runs: Vec<&[&WorkloadRecord]> =
+            cases.iter().map(|groups| groups.get(name).map(Vec::as_slice).unwrap_or_default()).collect();
+        let longest = runs.iter().max_by_key(|runs| runs.len()).copied().unwrap_or_default();
+        let mains: Vec<Option<String>> = runs.iter().map(|runs| judged_quantity(runs)).collect();
+        for (i, quantity) in quantities.iter().enumerate() {
             let mut row = Vec::new();
             if i == 0 {
-                row.push(Cell { rows: quantities.len(), ..Cell::text(label.clone()) });
+                let sub = if *most > 1 { "median of the runs" } else { "" };
+                row.push(Cell { rows: quantities.len(), ..Cell::text(group_label(longest)).sub(sub) });
             }
-            row.push(Cell::text(quantity::name(name)));
-            for case in &cases {
-                let workload = case.get(label);
-                let found = workload.and_then(|w| w.measurement(name));
-                let text = found.map_or("–".to_string(), written);
-                let judged = workload.filter(|w| w.objective.is_some());
-                let main = judged.filter(|w| main_measurement(w).is_some_and(|(main, _)| main == *name));
-                row.push(Cell::num(text).sub(main.map(|w| workload_verdict(w).0).unwrap_or_default()));
+            row.push(Cell::text(quantity::name(quantity)));
+            for (runs, main) in runs.iter().zip(&mains) {
+                let text = spread(runs, quantity).map_or("–".to_string(), |spread| written(spread.median));
+                let is_main = main.as_deref() == Some(*quantity);
+                row.push(Cell::num(text).sub(if is_main { group_verdict(runs).0 } else { String::new() }));
             }
             rows.push(row);
         }
@@ -59,40 +62,153 @@ pub fn compared(record: &Record) -> Option<Table> {
         Cell::num(name)
     }));
     let caption = "Every measurement, a column for each case".to_string();
-    (!rows.is_empty()).then(|| Table { caption, head, rows, ..Table::default() })
+    let fold = rows.len() > FOLD_GROUPED;
+    (!rows.is_empty()).then(|| Table { caption, head, rows, fold, ..Table::default() })
+}
+
+/// The quantity next to which the verdict on runs stands.
+fn judged_quantity(runs: &[&WorkloadRecord]) -> Option<String> {
+    let judged = runs.iter().filter(|run| run.objective.is_some());
+    judged.filter_map(|run| main_measurement(run)).map(|(quantity, _)| quantity).next()
 }
 
 fn users(case: &CaseRecord, id: &str) -> Section {
-    let mut rows = Vec::new();
-    for (label, workload) in labelled(case) {
-        let (verdict, tone) = workload_verdict(workload);
-        let until = workload.end.map_or("cut off".to_string(), |end| format!("to {}", quantity::seconds(end)));
-        let times = format!("{}, {} {until}", workload.app, quantity::seconds(workload.start));
-        let mut facts: Vec<[Cell; 2]> = Vec::new();
-        if let Some(objective) = &workload.objective {
-            facts.push([Cell::text(format!("Objective: {objective}")), Cell::tone(verdict, tone).end()]);
-        } else if workload.status != Status::Done {
-            facts.push([Cell::text("Status"), Cell::tone(verdict, tone).end()]);
-        }
-        if let Some(error) = &workload.error {
-            facts.push([Cell::text("Error"), Cell::text(error.clone()).end()]);
-        }
-        for measurement in &workload.measurements {
-            facts.push([Cell::text(quantity::name(&measurement.quantity)), Cell::num(written(measurement))]);
-        }
-        if facts.is_empty() {
-            facts.push([Cell::text("Status"), Cell::text(workload.status.to_string()).end()]);
-        }
-        let heading = Cell { rows: facts.len(), ..Cell::text(label).sub(times) };
-        for (i, fact) in facts.into_iter().enumerate() {
+    let groups = grouped(&case.workloads);
+    let several = groups.values().any(|runs| runs.len() > 1);
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for runs in groups.values() {
+        let (times, facts) = match &runs[..] {
+            [one] => facts_of_one(one),
+            runs => facts_of_several(runs),
+        };
+        let heading = Cell { rows: facts.len(), ..Cell::text(group_label(runs)).sub(times) };
+        for (i, mut fact) in facts.into_iter().enumerate() {
+            fact.truncate(if several { 3 } else { 2 });
+            if several && fact.len() < 3 {
+                fact.push(Cell::default());
+            }
             let heading = (i == 0).then(|| heading.clone());
             rows.push(heading.into_iter().chain(fact).collect());
         }
     }
-    let head = vec![Cell::text("Workload"), Cell::text("Measurement"), Cell::num("Value")];
-    let table = Table { caption: "Measurements".into(), head, rows, ..Table::default() };
-    let tables = if table.rows.is_empty() { vec![] } else { vec![table] };
+    let mut head = vec![Cell::text("Workload"), Cell::text("Measurement"), Cell::num("Value")];
+    if several {
+        head[2] = Cell::num("Value").sub("median of several runs");
+        head.push(Cell::num("P95").sub("95 % of the runs reach it or better"));
+    }
+    let fold = rows.len() > FOLD_GROUPED;
+    let table = Table { caption: "Measurements".into(), head, rows, fold, ..Table::default() };
+    let mut tables = if table.rows.is_empty() { vec![] } else { vec![table] };
+    if several {
+        tables.extend(every_run(case, &groups));
+    }
     Section { title: "What users felt".into(), charts: charts::workloads(case, id), tables, ..Section::default() }
+}
+
+/// When a run was, and its measurements.
+fn facts_of_one(workload: &WorkloadRecord) -> (String, Vec<Vec<Cell>>) {
+    let (verdict, tone) = workload_verdict(workload);
+    let until = workload.end.map_or("cut off".to_string(), |end| format!("to {}", quantity::seconds(end)));
+    let times = format!("{}, {} {until}", workload.app, quantity::seconds(workload.start));
+    let mut facts: Vec<Vec<Cell>> = Vec::new();
+    if let Some(objective) = &workload.objective {
+        facts.push(vec![Cell::text(format!("Objective: {objective}")), Cell::tone(verdict, tone).end()]);
+    } else if workload.status != Status::Done {
+        facts.push(vec![Cell::text("Status"), Cell::tone(verdict, tone).end()]);
+    }
+    if let Some(error) = &workload.error {
+        facts.push(vec![Cell::text("Error"), Cell::text(error.clone()).end()]);
+    }
+    for measurement in &workload.measurements {
+        facts.push(vec![Cell::text(quantity::name(&measurement.quantity)), Cell::num(written(measurement))]);
+    }
+    if facts.is_empty() {
+        facts.push(vec![Cell::text("Status"), Cell::text(workload.status.to_string()).end()]);
+    }
+    (times, facts)
+}
+
+/// When copies and repetitions were, and their measurements: the median with the least and the largest, and P95.
+fn facts_of_several(runs: &[&WorkloadRecord]) -> (String, Vec<Vec<Cell>>) {
+    let start = runs.iter().map(|run| run.start).fold(f64::INFINITY, f64::min);
+    let end = runs.iter().filter_map(|run| run.end).fold(start, f64::max);
+    let times = format!("{}, {} to {}", runs[0].app, quantity::seconds(start), quantity::seconds(end));
+    let (verdict, tone) = group_verdict(runs);
+    let mut facts = Vec::new();
+    match runs.iter().find_map(|run| run.objective.as_ref()) {
+        Some(objective) => {
+            facts.push(vec![Cell::text(format!("Objective: {objective}")), Cell::tone(verdict, tone).end()]);
+        }
+        None => facts.push(vec![Cell::text("Status"), Cell::tone(verdict, tone).end()]),
+    }
+    let mut errors: IndexMap<&str, usize> = IndexMap::new();
+    runs.iter().filter_map(|run| run.error.as_deref()).for_each(|error| *errors.entry(error).or_default() += 1);
+    for (error, times) in errors.iter().take(ERRORS_SHOWN) {
+        let times = quantity::counted(*times as u64, "run");
+        facts.push(vec![Cell::text("Error"), Cell::text(format!("{times}: {error}")).end()]);
+    }
+    let quantities: IndexSet<&str> =
+        runs.iter().flat_map(|run| &run.measurements).map(|m| m.quantity.as_str()).collect();
+    for spread in quantities.iter().filter_map(|quantity| spread(runs, quantity)) {
+        let between = match (written(spread.least), written(spread.most)) {
+            (least, most) if least == most => String::new(),
+            (least, most) => format!("{least} to {most}"),
+        };
+        facts.push(vec![
+            Cell::text(quantity::name(&spread.median.quantity)),
+            Cell::num(written(spread.median)).sub(between),
+            Cell::num(written(spread.p95)),
+        ]);
+    }
+    (times, facts)
+}
+
+/// Each run of the workloads that have several, folded away: a table for each workload.
+fn every_run(case: &CaseRecord, groups: &IndexMap<&str, Vec<&WorkloadRecord>>) -> Vec<Table> {
+    let mut labels: IndexMap<&str, Vec<(String, &WorkloadRecord)>> = IndexMap::new();
+    for (label, run) in labelled(case).filter(|(_, run)| groups[run.name.as_str()].len() > 1) {
+        labels.entry(&run.name).or_default().push((label, run));
+    }
+    let mut room = RUNS_MAX;
+    let mut tables = Vec::new();
+    for (name, mut runs) in labels {
+        let total = runs.len();
+        let take = total.min(room.max(RUNS_LEAST));
+        room = room.saturating_sub(take);
+        let cut = take < total;
+        if cut {
+            // Those that need attention, then the longest.
+            let badness = |run: &WorkloadRecord| match workload_verdict(run).1 {
+                Tone::Bad => 0,
+                Tone::Warn => 1,
+                Tone::Plain | Tone::Good => 2,
+            };
+            let length = |run: &WorkloadRecord| run.end.map_or(f64::INFINITY, |end| end - run.start);
+            runs.sort_by(|(_, a), (_, b)| badness(a).cmp(&badness(b)).then_with(|| length(b).total_cmp(&length(a))));
+            runs.truncate(take);
+        }
+        let quantities: IndexSet<&str> =
+            runs.iter().flat_map(|(_, run)| &run.measurements).map(|m| m.quantity.as_str()).collect();
+        let mut head = vec![Cell::text("Run"), Cell::num("Start"), Cell::text("Verdict")];
+        head.extend(quantities.iter().map(|quantity| Cell::num(quantity::name(quantity))));
+        let row = |(label, run): &(String, &WorkloadRecord)| {
+            let (verdict, tone) = workload_verdict(run);
+            let verdict = Cell::tone(verdict, tone).sub(run.error.clone().unwrap_or_default());
+            let mut cells = vec![Cell::text(label), Cell::num(quantity::seconds(run.start)).order(run.start), verdict];
+            cells.extend(quantities.iter().map(|quantity| match run.measurement(quantity) {
+                Some(measurement) => Cell::num(written(measurement)).order(measurement.value),
+                None => Cell::num("–"),
+            }));
+            cells
+        };
+        let caption = match cut {
+            false => format!("{name}: every run"),
+            true => format!("{name}: the {take} runs of {total} that need attention first; the record holds all"),
+        };
+        let rows = runs.iter().map(row).collect();
+        tables.push(Table { caption, head, rows, fold: true, sorts: true, ..Table::default() });
+    }
+    tables
 }
 
 fn links(case: &CaseRecord, id: &str) -> Section {
@@ -206,22 +322,32 @@ fn settings(case: &CaseRecord, simulated: bool) -> Option<Table> {
 
 fn flows(case: &CaseRecord) -> Option<Table> {
     let yes = |on: bool| Cell::text(if on { "yes" } else { "no" });
-    let row = |f: &crate::record::FlowRecord| {
+    let row = |f: &FlowRecord| {
         vec![
             Cell::text(f.flow.to_string()).sub(format!("sent by {}", f.host)),
-            Cell::num(quantity::seconds(f.start)).sub(format!("to {}", quantity::seconds(f.end))),
+            Cell::num(quantity::seconds(f.start)).sub(format!("to {}", quantity::seconds(f.end))).order(f.start),
             Cell::num(f.mss.map_or("–".to_string(), |mss| mss.to_string())),
             Cell::num(f.window_scale.map_or("–".to_string(), |shift| shift.to_string())),
             yes(f.sack),
             yes(f.timestamps),
-            Cell::num(quantity::bytes(f.window_max as f64)),
-            Cell::num(quantity::count(f.data_segments)).sub(quantity::bytes(f.data_bytes as f64)),
-            Cell::num(quantity::bytes(f.repeated_bytes as f64)),
+            Cell::num(quantity::bytes(f.window_max as f64)).order(f.window_max as f64),
+            Cell::num(quantity::count(f.data_segments))
+                .sub(quantity::bytes(f.data_bytes as f64))
+                .order(f.data_segments as f64),
+            Cell::num(quantity::bytes(f.repeated_bytes as f64)).order(f.repeated_bytes as f64),
             Cell::num(quantity::count(f.initial_burst)),
             Cell::num(quantity::count(f.pure_acks)),
         ]
     };
-    let rows: Vec<Vec<Cell>> = case.flows.iter().map(row).collect();
+    let mut shown: Vec<&FlowRecord> = case.flows.iter().collect();
+    let total = shown.len();
+    if total > FLOWS_MAX {
+        // Those that sent most, in the order in which they began.
+        shown.sort_by_key(|flow| std::cmp::Reverse(flow.data_bytes));
+        shown.truncate(FLOWS_MAX);
+        shown.sort_by(|a, b| a.start.total_cmp(&b.start));
+    }
+    let rows: Vec<Vec<Cell>> = shown.into_iter().map(row).collect();
     let head = vec![
         Cell::text("Flow"),
         Cell::num("Time"),
@@ -236,25 +362,25 @@ fn flows(case: &CaseRecord) -> Option<Table> {
         Cell::num("Pure ACKs"),
     ];
     let fold = rows.len() > FOLD_ROWS;
-    let caption = "TCP connections seen on the wire".to_string();
-    (!rows.is_empty()).then(|| Table { caption, head, rows, fold, ..Table::default() })
+    let caption = match total {
+        0..=FLOWS_MAX => "TCP connections seen on the wire".to_string(),
+        _ => format!("TCP connections seen on the wire: the {FLOWS_MAX} of {total} that sent most"),
+    };
+    (!rows.is_empty()).then(|| Table { caption, head, rows, fold, sorts: true, ..Table::default() })
 }
 
 /// Median and largest of each series, so that the charts' content is there without charts.
 fn samples(flows: &[TcpFlowSamples], simulated: bool) -> Option<Table> {
-    let mut names: Vec<&str> = Vec::new();
-    for series in flows.iter().flat_map(|flow| &flow.series) {
-        if !names.contains(&series.quantity.as_str()) {
-            names.push(&series.quantity);
-        }
-    }
+    let names: IndexSet<&str> = flows.iter().flat_map(|flow| &flow.series).map(|s| s.quantity.as_str()).collect();
     let cell = |flow: &TcpFlowSamples, name: &str| -> Cell {
         let Some(series) = flow.series.iter().find(|series| series.quantity == name) else { return Cell::num("–") };
         let mut values: Vec<f64> = series.points.iter().map(|(_, y)| *y).filter(|y| y.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let text = |value: f64| quantity::measurement(&series.unit, value);
         match (values.get(values.len() / 2), values.last()) {
-            (Some(median), Some(largest)) => Cell::num(text(*median)).sub(format!("max. {}", text(*largest))),
+            (Some(median), Some(largest)) => {
+                Cell::num(text(*median)).sub(format!("max. {}", text(*largest))).order(*median)
+            }
             _ => Cell::num("–"),
         }
     };
@@ -269,7 +395,7 @@ fn samples(flows: &[TcpFlowSamples], simulated: bool) -> Option<Table> {
     let fold = rows.len() > FOLD_ROWS;
     let who = if simulated { "simulated hosts" } else { "kernel" };
     let caption = format!("TCP as the {who} saw it: median and largest of its samples");
-    (!rows.is_empty()).then(|| Table { caption, head, rows, fold, ..Table::default() })
+    (!rows.is_empty()).then(|| Table { caption, head, rows, fold, sorts: true, ..Table::default() })
 }
 
 fn timing(lateness: &Lateness) -> Section {
@@ -357,6 +483,15 @@ fn outputs(case: &CaseRecord) -> Section {
 const KERNEL_COLUMN: usize = 2;
 /// Tables longer than this are folded away.
 const FOLD_ROWS: usize = 12;
+/// Tables in which a workload has several rows are folded away if they are longer than this.
+const FOLD_GROUPED: usize = 200;
+/// Single runs shown of a case's workloads that have several, and of each workload at least.
+const RUNS_MAX: usize = 2_000;
+const RUNS_LEAST: usize = 20;
+/// Different errors shown of a workload's runs.
+const ERRORS_SHOWN: usize = 3;
+/// Connections shown.
+const FLOWS_MAX: usize = 2_000;
 /// Packets shown of the worst hundred that the record holds.
 const LATEST_SHOWN: usize = 5;
 /// Bars of the lateness histogram.

@@ -1,8 +1,8 @@
 //! The summary of a run: its verdict, its objectives, and one row per case and workload.
 
 use super::quantity;
-use super::repetitions::{grouped, labelled};
-use crate::record::{CaseRecord, Measurement, Mode, Record, Role, Status, Unit, WorkloadRecord};
+use super::repetitions::{Tally, group_label, grouped, spread};
+use crate::record::{Better, CaseRecord, Measurement, Mode, Record, Role, Status, Unit, WorkloadRecord};
 
 /// The summary of a run.
 pub struct Summary {
@@ -16,7 +16,7 @@ pub struct Summary {
     pub paragraph: String,
     /// There is more than one case to tell apart.
     pub several_cases: bool,
-    /// One per case and workload, in the record's order.
+    /// One per case and workload, in the record's order; copies and repetitions are one row.
     pub rows: Vec<Row>,
 }
 
@@ -92,7 +92,7 @@ pub struct Row {
     pub case: String,
     /// The case's results can be trusted.
     pub case_valid: bool,
-    /// The workload's name, with its repetition where there are several.
+    /// The workload's name, with the number of its runs where there are several.
     pub workload: String,
     /// The kind of workload.
     pub app: String,
@@ -104,9 +104,13 @@ pub struct Row {
     pub objective: String,
     /// The main measurement's name.
     pub result_name: String,
-    /// The main measurement.
+    /// The main measurement; of several runs, the median.
     pub result: String,
-    /// Goodput, where measured.
+    /// What 95 % of several runs reach or better; empty for one.
+    pub p95: String,
+    /// The values of `result`, `p95` and `goodput`.
+    pub values: [Option<f64>; 3],
+    /// Goodput, where measured; of several runs, the median.
     pub goodput: String,
     /// Share of requests without an answer, where measured.
     pub loss: String,
@@ -121,7 +125,7 @@ pub fn summarise(record: &Record) -> Summary {
     let rows: Vec<Row> = record
         .cases
         .iter()
-        .flat_map(|case| labelled(case).map(move |(label, workload)| row(case, label, workload)))
+        .flat_map(|case| grouped(&case.workloads).into_values().map(move |runs| row(case, &runs)))
         .collect();
     let (verdict, reasons) = verdict(record);
     Summary {
@@ -148,8 +152,40 @@ pub fn workload_verdict(workload: &WorkloadRecord) -> (String, Tone) {
     }
 }
 
+/// The verdict on several runs: `✓ 12 of 12 met`.
+pub fn group_verdict(runs: &[&WorkloadRecord]) -> (String, Tone) {
+    if let [one] = runs {
+        return workload_verdict(one);
+    }
+    let Tally { runs, judged, met, undecided, failed, cut_off } = Tally::of(runs);
+    let share = |part: usize, all: usize| match part {
+        part if part == all => String::new(),
+        part => format!(" ({})", quantity::share(part as f64 / all as f64)),
+    };
+    if judged > 0 {
+        let failures = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+        let open = if undecided > 0 { format!(", {undecided} undecided") } else { String::new() };
+        let (mark, tone) = match (met, undecided) {
+            _ if met == judged => ("✓", Tone::Good),
+            _ if met + undecided == judged => ("?", Tone::Warn),
+            _ => ("✗", Tone::Bad),
+        };
+        return (format!("{mark} {met} of {judged} met{}{failures}{open}", share(met, judged)), tone);
+    }
+    match (failed, cut_off) {
+        (0, 0) => ("done".to_string(), Tone::Plain),
+        (0, _) => (format!("! {cut_off} of {runs} cut off"), Tone::Warn),
+        _ => (format!("✗ {failed} of {runs} failed{}", share(failed, runs)), Tone::Bad),
+    }
+}
+
 /// The one number that says most about a workload: its name and its text.
 pub fn main_measurement(workload: &WorkloadRecord) -> Option<(String, String)> {
+    main_value(workload).map(|measurement| (measurement.quantity.clone(), written(&measurement)))
+}
+
+/// The one number that says most about a workload.
+pub fn main_value(workload: &WorkloadRecord) -> Option<Measurement> {
     // An objective in bits per second is judged by its rate, however long the transfer took.
     let wants_rate = workload.objective.as_ref().filter(|objective| objective.unit == Unit::BitsPerSecond);
     let rate = wants_rate.and_then(|objective| workload.measurement(&objective.quantity));
@@ -157,10 +193,10 @@ pub fn main_measurement(workload: &WorkloadRecord) -> Option<(String, String)> {
     // Where the kind says what says most, another number in its place would mislead: a ping without replies has none.
     let first = || workload.measurements.first().filter(|_| workload.shown.main.is_empty());
     if let Some(measurement) = rate.or_else(main).or_else(first) {
-        return Some((measurement.quantity.clone(), written(measurement)));
+        return Some(measurement.clone());
     }
     let end = workload.end.filter(|_| workload.status == Status::Done)?;
-    Some(("duration".to_string(), quantity::seconds(end - workload.start)))
+    Some(Measurement::new("duration", Unit::Seconds, Better::Lower, end - workload.start))
 }
 
 /// A measurement for people.
@@ -168,22 +204,31 @@ pub fn written(measurement: &Measurement) -> String {
     quantity::measurement(&measurement.unit, measurement.value)
 }
 
-fn row(case: &CaseRecord, label: String, workload: &WorkloadRecord) -> Row {
-    let (verdict, tone) = workload_verdict(workload);
-    let (result_name, result) = main_measurement(workload).unwrap_or_default();
-    let measured = |quantity| workload.measurement(quantity).map(written).unwrap_or_default();
+fn row(case: &CaseRecord, runs: &[&WorkloadRecord]) -> Row {
+    let first = runs[0];
+    let (verdict, tone) = group_verdict(runs);
+    let main = runs.iter().find_map(|run| main_value(run));
+    let several = runs.len() > 1;
+    let median = |quantity: &str| spread(runs, quantity).map(|spread| spread.median);
+    // A duration is no measurement of its own.
+    let result = main.as_ref().map(|main| median(&main.quantity).unwrap_or(main));
+    let p95 = main.as_ref().filter(|_| several).and_then(|main| spread(runs, &main.quantity)).map(|spread| spread.p95);
+    let goodput = median("goodput");
+    let text = |measurement: Option<&Measurement>| measurement.map(written).unwrap_or_default();
     Row {
         case: case.name.clone(),
         case_valid: case.validity.valid,
-        workload: label,
-        app: workload.app.clone(),
-        who: who(workload),
-        direction: workload.direction.map(|direction| direction.to_string()).unwrap_or_default(),
-        objective: workload.objective.as_ref().map(ToString::to_string).unwrap_or_default(),
-        result_name: quantity::name(&result_name),
-        result,
-        goodput: measured("goodput"),
-        loss: measured("loss"),
+        workload: group_label(runs),
+        app: first.app.clone(),
+        who: who(first),
+        direction: first.direction.map(|direction| direction.to_string()).unwrap_or_default(),
+        objective: first.objective.as_ref().map(ToString::to_string).unwrap_or_default(),
+        result_name: result.map(|main| quantity::name(&main.quantity)).unwrap_or_default(),
+        result: text(result),
+        p95: text(p95),
+        values: [result, p95, goodput].map(|measurement| measurement.map(|m| m.value)),
+        goodput: text(goodput),
+        loss: text(median("loss")),
         verdict,
         tone,
     }
@@ -304,7 +349,7 @@ fn lead(case: &CaseRecord) -> String {
     }
 }
 
-/// The repetitions of each workload, those with an objective first.
+/// The runs of each workload, those with an objective first.
 fn groups(case: &CaseRecord) -> Vec<Vec<&WorkloadRecord>> {
     let mut groups: Vec<Vec<&WorkloadRecord>> = grouped(&case.workloads).into_values().collect();
     groups.sort_by_key(|group| group[0].objective.is_none());
@@ -314,9 +359,9 @@ fn groups(case: &CaseRecord) -> Vec<Vec<&WorkloadRecord>> {
 /// "MRI image took 26.1 s (objective within 10 s: missed)".
 fn describe(group: &[&WorkloadRecord]) -> String {
     let first = group[0];
-    let name = first.label();
-    let failed = group.iter().filter(|workload| workload.status == Status::Failed).count();
-    let main = main_measurement(first);
+    let name = if group.len() > 1 { first.name.clone() } else { first.label() };
+    let failed = Tally::of(group).failed;
+    let main = group.iter().find_map(|run| main_measurement(run));
     let what = match (group, &main) {
         ([one], _) if one.status == Status::Failed => match &one.error {
             Some(error) => format!("{name} failed ({error})"),
@@ -337,8 +382,7 @@ fn describe(group: &[&WorkloadRecord]) -> String {
             None => "undecided".to_string(),
         },
         several => {
-            let met = several.iter().filter(|w| w.objective.as_ref().and_then(|o| o.met) == Some(true)).count();
-            format!("met {met} of {} times", several.len())
+            format!("met {} of {} times", Tally::of(several).met, several.len())
         }
     };
     format!("{what}{failures} (objective {objective}: {judged})")
@@ -353,16 +397,14 @@ fn verb(measure: &str, value: &str) -> String {
     }
 }
 
-/// "MRI image took 26.1 s (25.9 s to 27.0 s in 5 repetitions)".
+/// "MRI image took 26.1 s in the median, 25.9 s to 27.0 s in 5 repetitions".
 fn summarised(group: &[&WorkloadRecord], measure: &str) -> String {
-    let mut values: Vec<&Measurement> = group.iter().filter_map(|w| w.measurement(measure)).collect();
-    values.sort_by(|a, b| a.value.total_cmp(&b.value));
-    let name = group[0].label();
-    let (Some(least), Some(median), Some(most)) = (values.first(), values.get(values.len() / 2), values.last()) else {
-        return format!("{name} ran {} times", group.len());
-    };
-    let spread = format!("{} to {} in {} repetitions", written(least), written(most), values.len());
-    format!("{name} {} in the median, {spread}", verb(measure, &written(median)))
+    let name = &group[0].name;
+    let Some(spread) = spread(group, measure) else { return format!("{name} ran {} times", group.len()) };
+    let what = if group.iter().all(|run| run.copy.is_none()) { "repetitions" } else { "runs" };
+    let (least, most) = (written(spread.least), written(spread.most));
+    let median = verb(measure, &written(spread.median));
+    format!("{name} {median} in the median, {least} to {most} in {} {what}", spread.runs)
 }
 
 /// Cases and workloads that the paragraph names before it points to the table.

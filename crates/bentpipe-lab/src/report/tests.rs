@@ -1,10 +1,11 @@
 //! Tests of the report as a whole.
 
-use super::charts::{self, LINES_MAX, POINTS_MAX};
+use super::charts::{self, LINES_MAX};
 use super::fixture::{gateway_sample, sample};
 use super::{html, text};
 use crate::page::Line;
 use crate::record::*;
+use crate::thinning::{POINTS_MAX, decimate};
 use serde_json::Value;
 
 /// Breaks out of an element, an attribute, a script, a JSON string and a terminal line, if anything lets it.
@@ -189,7 +190,7 @@ fn a_huge_series_is_thinned_and_keeps_its_extremes() {
     let mut points: Vec<(f64, f64)> = (0..500_000).map(|i| (f64::from(i) * 1e-3, f64::from(i % 100))).collect();
     points[123_456].1 = 9999.0;
     points[321_000].1 = -5.0;
-    let thin = charts::decimate(&points, POINTS_MAX);
+    let thin = decimate(&points, POINTS_MAX);
     assert!(thin.len() <= POINTS_MAX && thin.len() > POINTS_MAX / 2, "{} points", thin.len());
     assert!(thin.contains(&(123.456, 9999.0)) && thin.contains(&(321.0, -5.0)));
     assert_eq!((thin[0], thin[thin.len() - 1]), (points[0], points[points.len() - 1]));
@@ -202,12 +203,12 @@ fn a_huge_series_is_thinned_and_keeps_its_extremes() {
 
 #[test]
 fn short_and_odd_series_survive_thinning() {
-    assert_eq!(charts::decimate(&[], 2000), []);
-    assert_eq!(charts::decimate(&[(1.0, 2.0)], 0), [(1.0, 2.0)]);
-    assert_eq!(charts::decimate(&[(f64::NAN, 1.0), (0.0, f64::INFINITY)], 10), []);
-    assert_eq!(charts::decimate(&[(2.0, 1.0), (1.0, 3.0)], 10), [(1.0, 3.0), (2.0, 1.0)]);
+    assert_eq!(decimate(&[], 2000), []);
+    assert_eq!(decimate(&[(1.0, 2.0)], 0), [(1.0, 2.0)]);
+    assert_eq!(decimate(&[(f64::NAN, 1.0), (0.0, f64::INFINITY)], 10), []);
+    assert_eq!(decimate(&[(2.0, 1.0), (1.0, 3.0)], 10), [(1.0, 3.0), (2.0, 1.0)]);
     let same_time: Vec<(f64, f64)> = (0..100).map(|i| (5.0, f64::from(i))).collect();
-    assert!(charts::decimate(&same_time, 10).len() <= 10);
+    assert!(decimate(&same_time, 10).len() <= 10);
 }
 
 #[test]
@@ -295,7 +296,12 @@ fn repetitions_are_summed_up() {
     let expected = "MRI image took 10.0 s in the median, 9.00 s to 11.0 s in 3 repetitions \
         (objective within 10 s: met 2 of 3 times).";
     assert!(page.contains(expected), "{page}");
-    assert!(page.contains("MRI image #3"));
+    // One line in the table: the median, what 95 % reach, the share that met the objective.
+    assert!(page.contains("MRI image × 3") && !page.contains("MRI image #3"), "{page}");
+    assert!(page.contains("P95") && page.contains("✗ 2 of 3 met (66.7 %)"), "{page}");
+    // In the report, the runs are folded away under it.
+    let page = html(&record);
+    assert!(page.contains("MRI image: every run (3 rows)") && page.contains("MRI image #3"));
 }
 
 #[test]
@@ -364,4 +370,94 @@ fn the_sample_can_be_looked_at() {
     if let Some(path) = std::env::var_os("BENTPIPE_SAMPLE_REPORT") {
         std::fs::write(path, page).unwrap();
     }
+}
+
+/// `names` workloads of `runs` copies each, in two cases, with `points` of two series each.
+fn large(names: u32, runs: u32, points: u32) -> Record {
+    let points: Vec<(f64, f64)> = (0..points).map(|i| (f64::from(i), f64::from(i * 7919 % 1000) * 1e3)).collect();
+    let mut record = sample();
+    record.cases.truncate(2);
+    for case in &mut record.cases {
+        let transfer = case.workloads[1].clone();
+        case.workloads.clear();
+        for (name, copy) in (0..names).flat_map(|name| (1..=runs).map(move |copy| (name, copy))) {
+            let mut run = transfer.clone();
+            run.name = format!("transfer {name}");
+            run.copy = (runs > 1).then_some(copy);
+            run.app = "bulk".into();
+            run.command = None;
+            run.measurements[0].value = f64::from(copy);
+            run.objective.as_mut().unwrap().met = Some(copy * 10 <= runs * 9);
+            for series in &mut run.series {
+                series.points = points.clone();
+            }
+            case.workloads.push(run);
+        }
+    }
+    record
+}
+
+fn points_on(page: &str) -> usize {
+    let data = chart_data(page);
+    let lines = data.as_array().unwrap().iter().flat_map(|chart| chart["lines"].as_array().unwrap());
+    lines.map(|line| line["x"].as_array().unwrap().len()).sum()
+}
+
+#[test]
+fn a_page_has_a_bounded_number_of_charts_points_and_rows() {
+    // An hour of fifty workloads, sampled each second; a thousand workloads; ten thousand copies.
+    for (names, runs, points) in [(50, 1, 3_600), (1_000, 1, 100), (4, 2_500, 20)] {
+        let page = html(&large(names, runs, points));
+        assert!(page.len() < 20_000_000, "{} B", page.len());
+        assert!(points_on(&page) <= 400_000, "{}", points_on(&page));
+        let charts = chart_data(&page).as_array().unwrap().len();
+        assert!(charts < 24 + 2 * 10 + 2, "{charts} charts");
+        assert!(page.matches("<tr").count() < 40_000, "{} rows", page.matches("<tr").count());
+    }
+    let page = html(&large(1_000, 1, 10));
+    assert!(page.contains("more are in the cases and in the record"), "charts that were left out are counted");
+    assert!(page.contains("data-long data-sorts"), "the summary can be searched and sorted");
+}
+
+#[test]
+fn a_line_of_many_points_is_thinned_to_the_page_and_keeps_its_extremes() {
+    let mut record = large(12, 1, 100);
+    for case in &mut record.cases {
+        for (i, run) in case.workloads.iter_mut().enumerate() {
+            run.series = (0..40)
+                .map(|number| {
+                    let mut points: Vec<_> = (0..2_000).map(|at| (f64::from(at), 1.0)).collect();
+                    points[777].1 = 500.0 + i as f64;
+                    Series::new(format!("quantity {number}"), Unit::Number, points)
+                })
+                .collect();
+        }
+    }
+    let page = html(&record);
+    assert!(points_on(&page) <= 400_000, "{}", points_on(&page));
+    let data = chart_data(&page);
+    let lines = data.as_array().unwrap().iter().filter(|chart| chart["title"].as_str().unwrap().contains("uantity"));
+    for line in lines.flat_map(|chart| chart["lines"].as_array().unwrap()) {
+        let top = line["y"].as_array().unwrap().iter().map(|y| y.as_f64().unwrap()).fold(0.0, f64::max);
+        assert!(top >= 500.0, "{top}");
+    }
+}
+
+#[test]
+fn copies_are_one_line() {
+    let record = large(2, 240, 3);
+    let page = text(&record, 140, false);
+    let lines: Vec<&str> = page.lines().filter(|line| line.contains("× 240")).collect();
+    assert_eq!(lines.len(), 4, "two workloads in two cases:\n{page}");
+    for line in lines {
+        assert!(line.contains("121 s") && line.contains("228 s"), "median and P95: {line}");
+        assert!(line.contains("✗ 216 of 240 met (90 %)"), "{line}");
+    }
+    assert!(page.lines().count() < 60, "{page}");
+    let page = html(&record);
+    for part in ["transfer 0 ×\u{a0}240", "transfer 0: every run (240 rows)", "transfer 0 (240)"] {
+        assert!(page.contains(part), "{part}");
+    }
+    let cut = html(&large(1, 3_000, 1));
+    assert!(cut.contains("the 2000 runs of 3000 that need attention first"));
 }

@@ -4,8 +4,9 @@ use super::gateways::{self, Compared};
 use super::quantity;
 use super::sections::overhead;
 use super::summary::{Row, Summary, Tone, summarise};
-use crate::record::{CaseRecord, DirectionRecord, LinkRecord, Record};
+use crate::record::{CaseRecord, DirectionRecord, LinkRecord, Record, WorkloadRecord};
 use bentpipe_net::text::printable;
+use indexmap::IndexMap;
 
 pub fn render(record: &Record, width: usize, colour: bool) -> String {
     let summary = summarise(record);
@@ -240,10 +241,22 @@ impl Page {
                 self.wrapped(line.trim_end_matches(": "), "  ", "    ", Style::Tone(Tone::Bad));
             }
         }
+        let mut errors: IndexMap<(&str, &str), Vec<&WorkloadRecord>> = IndexMap::new();
         for workload in &case.workloads {
             if let Some(error) = &workload.error {
-                self.wrapped(&format!("{}: {error}", workload.label()), "  ", "    ", Style::Tone(Tone::Bad));
+                errors.entry((&workload.name, error)).or_default().push(workload);
             }
+        }
+        let more = errors.len().saturating_sub(ERRORS_SHOWN);
+        for ((name, error), runs) in errors.into_iter().take(ERRORS_SHOWN) {
+            let line = match &runs[..] {
+                [one] => format!("{}: {error}", one.label()),
+                several => format!("{name}, {} runs: {error}", several.len()),
+            };
+            self.wrapped(&line, "  ", "    ", Style::Tone(Tone::Bad));
+        }
+        if more > 0 {
+            self.wrapped(&format!("{more} more errors are in the record"), "  ", "    ", Style::Tone(Tone::Bad));
         }
         for note in &case.notes {
             self.wrapped(&format!("note: {note}"), "  ", "    ", Style::Plain);
@@ -355,6 +368,7 @@ const COLUMNS: &[Column] = &[
     Column { head: "DIRECTION", right: false, least: 8, goes: 5, cell: |row| row.direction.clone() },
     Column { head: "OBJECTIVE", right: false, least: 13, goes: 1, cell: |row| row.objective.clone() },
     Column { head: "RESULT", right: true, least: 10, goes: 0, cell: |row| row.result.clone() },
+    Column { head: "P95", right: true, least: 6, goes: 2, cell: |row| row.p95.clone() },
     Column { head: "GOODPUT", right: true, least: 11, goes: 2, cell: |row| row.goodput.clone() },
     Column { head: "LOSS", right: true, least: 6, goes: 1, cell: |row| row.loss.clone() },
     Column {
@@ -368,6 +382,8 @@ const COLUMNS: &[Column] = &[
 /// The first of [`COLUMNS`] to go, and the first that goes only when cutting does not help.
 const GOES_MAX: u8 = 5;
 const SHORTEN_BEFORE: u8 = 3;
+/// Different errors of a case that are printed.
+const ERRORS_SHOWN: usize = 20;
 /// A name in the table of [`Page::compared`] is not cut below this.
 const NAME_LEAST: usize = 8;
 /// Columns between two columns of the table.

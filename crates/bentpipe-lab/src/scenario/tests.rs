@@ -282,3 +282,39 @@ fn a_trace_may_be_a_file_in_the_folder_of_the_scenario() {
     assert!(missing.contains("rate_trace.file") && missing.contains("down.trace"), "{missing}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Copies of `app`, from two servers.
+fn copies(app: &str, numbers: [u32; 2]) -> Result<Scenario, Problem> {
+    let mut text = "title = 'x'\n[links.a]\nkind = 'lan'\nbetween = ['hub', 'pc']\n[links.b]\nkind = 'lan'\n\
+                    between = ['other', 'pc']\n"
+        .to_owned();
+    for (server, copies) in ["hub", "other"].into_iter().zip(numbers) {
+        text.push_str(&format!(
+            "[[workloads]]\nname = '{server}'\napp = '{app}'\nclient = 'pc'\nserver = '{server}'\ncopies = {copies}\n{}",
+            if app == "bulk" { "bytes = '1 B'\n" } else { "" }
+        ));
+    }
+    Scenario::parse("x.toml", &text, &[])
+}
+
+/// A hundred thousand copies in well under a second: nothing is compared with all the others.
+#[test]
+fn a_hundred_thousand_copies_get_ports_of_their_own() {
+    let scenario = copies("bulk", [50_000, 50_000]).unwrap();
+    let workloads = &scenario.cases[0].workloads;
+    assert_eq!(workloads.len(), 100_000);
+    let mut ports: Vec<(&str, u16)> = workloads
+        .iter()
+        .flat_map(|w| &w.placement.parties)
+        .flat_map(|party| party.ports.iter().map(|port| (party.site.as_str(), *port)))
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 100_000, "each site's ports once");
+    assert!(ports.iter().all(|(_, port)| *port >= 1024));
+    assert_eq!(copies("ping", [100_000, 1]).unwrap().cases[0].workloads.len(), 100_001);
+    let problem = copies("bulk", [100_000, 1]).unwrap_err().to_string();
+    assert!(problem.contains("each copy needs a port of its own, and no more are free at hub"), "{problem}");
+    let problem = copies("ping", [100_001, 1]).unwrap_err().to_string();
+    assert!(problem.contains("allowed: 1 to 100000"), "{problem}");
+}

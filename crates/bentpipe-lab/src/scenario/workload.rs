@@ -275,7 +275,9 @@ impl Placement {
 /// The kind that runs a program of the machine, which a service names by its key alone.
 const COMMAND: &str = "command";
 /// Copies of a workload.
-const COPIES_MAX: u32 = 256;
+const COPIES_MAX: u32 = 100_000;
+/// Ports below are not given to anything that did not ask for one (RFC 6335 §6: system ports).
+const PORT_MIN: u16 = 1_024;
 
 /// The keys of a table that are among `keys`, removed from it.
 fn take(table: &mut Table, keys: &[&str]) -> Table {
@@ -307,18 +309,25 @@ fn sites_of(role: &Role, value: Option<Value>) -> Result<Vec<String>, KeyProblem
 #[derive(Default)]
 struct SitePorts {
     taken: BTreeSet<u16>,
-    /// By default port: no lower one from there on is free.
-    next: BTreeMap<u16, u16>,
+    /// By default port: none of so many first ones from there on is free.
+    next: BTreeMap<u16, u32>,
 }
 
 impl SitePorts {
-    /// The first free port from `default` on.
+    /// The first free port from `default` on, or from [`PORT_MIN`] on where there is none.
     fn take(&mut self, default: u16) -> Option<u16> {
-        let from = *self.next.get(&default).unwrap_or(&default);
-        let free = (from..=u16::MAX).find(|port| !self.taken.contains(port))?;
-        self.next.insert(default, free);
-        self.taken.insert(free);
-        Some(free)
+        let next = self.next.entry(default).or_default();
+        let above = u32::from(u16::MAX - default) + 1;
+        let all = above + u32::from(default.saturating_sub(PORT_MIN));
+        while *next < all {
+            let nth = if *next < above { u32::from(default) + *next } else { u32::from(PORT_MIN) + *next - above };
+            *next += 1;
+            let port = nth as u16;
+            if self.taken.insert(port) {
+                return Some(port);
+            }
+        }
+        None
     }
 }
 
@@ -358,7 +367,11 @@ fn assign_ports(
             let party = &mut workload.placement.parties[party];
             let port =
                 need.chosen.or_else(|| site_ports(&mut ports, &party.site).take(need.default)).ok_or_else(|| {
-                    let what = format!("no port from {} on is free at {}", need.default, party.site);
+                    let what = format!(
+                        "each copy needs a port of its own, and no more are free at {}; allowed: fewer copies, or \
+                         several servers",
+                        party.site
+                    );
                     KeyProblem::new(format!("workloads.{}.{}", workload.entry, need.key), what)
                 })?;
             party.ports.push(port);

@@ -1,5 +1,5 @@
 use super::*;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Programs that end when the test says, in a time that jumps.
 struct Fake {
@@ -8,6 +8,10 @@ struct Fake {
     /// The scripts of the programs that start next.
     lives: VecDeque<Life>,
     apps: Vec<(Instant, Life)>,
+    /// The task of each program whose end was not announced; a world that does not know announces none.
+    tasks: Option<BTreeMap<usize, usize>>,
+    /// How often it was asked whether a program has ended.
+    asked: usize,
     /// Starts and stops.
     log: Vec<(Instant, String)>,
 }
@@ -36,6 +40,8 @@ impl Fake {
             now: Instant::ZERO,
             lives: lives.into_iter().collect(),
             apps: Vec::new(),
+            tasks: None,
+            asked: 0,
             log: Vec::new(),
         }
     }
@@ -57,12 +63,24 @@ impl World for Fake {
     fn plan(&self) -> &Plan {
         &self.plan
     }
-    fn start_app(&mut self, site: usize, _app: Box<dyn App>) -> Result<usize, String> {
+    fn start_app(&mut self, site: usize, _app: Box<dyn App>, task: Option<usize>) -> Result<usize, String> {
         self.log.push((self.now, format!("start at {}", self.plan.sites[site].name)));
         self.apps.push((self.now, self.lives.pop_front().unwrap_or(FOR_EVER)));
-        Ok(self.apps.len() - 1)
+        let app = self.apps.len() - 1;
+        if let (Some(tasks), Some(task)) = (&mut self.tasks, task) {
+            tasks.insert(app, task);
+        }
+        Ok(app)
+    }
+    fn take_ended(&mut self) -> EndedTasks {
+        let Some(mut tasks) = self.tasks.take() else { return EndedTasks::Any };
+        let ended = tasks.extract_if(.., |app, _| self.end_of(*app).is_some_and(|end| end <= self.now));
+        let ended = EndedTasks::These(ended.map(|(_, task)| task).collect());
+        self.tasks = Some(tasks);
+        ended
     }
     fn has_ended(&mut self, app: &mut usize) -> bool {
+        self.asked += 1;
         self.end_of(*app).is_some_and(|end| end <= self.now)
     }
     fn report(&self, app: &usize) -> Option<Report> {
@@ -110,11 +128,20 @@ fn case(text: &str) -> Case {
 /// A run of a workload: its name and number, start, status and error; or a note.
 type Reported = (String, f64, String, Option<String>);
 
-/// Runs a case to its end: its reports, and the time then.
+/// Runs a case to its end: its reports, and the time then; the same in a world that knows which programs end and in one
+/// that does not.
 fn run(text: &str, lives: &[Life], stop: bool) -> (Vec<Reported>, f64, Fake) {
+    let (reported, end, world) = run_in(text, lives, stop, true);
+    let (other, other_end, other_world) = run_in(text, lives, stop, false);
+    assert_eq!((&reported, end, &world.log), (&other, other_end, &other_world.log));
+    (reported, end, world)
+}
+
+fn run_in(text: &str, lives: &[Life], stop: bool, knows: bool) -> (Vec<Reported>, f64, Fake) {
     let case = case(text);
     let mut world = Fake::new(&case, lives.iter().cloned());
-    let mut schedule = Schedule::start(&case, 1, false, &mut world).unwrap();
+    world.tasks = knows.then(BTreeMap::new);
+    let mut schedule = Schedule::start(&case, 1, ScheduleOptions::default(), &mut world).unwrap();
     schedule.drive(&mut world, &AtomicBool::new(stop), &mut ());
     let ended = schedule.finish(&mut world);
     let reported = ended
@@ -200,7 +227,7 @@ fn what_can_neither_go_on_nor_end_is_reported() {
     let text = format!("{LINK}{UPLOAD}{PING}background = true\nstart = '8 s'\n");
     let case = case(&text);
     let mut world = Fake::new(&case, [FOR_EVER, FOR_EVER, FOR_EVER]);
-    let mut schedule = Schedule::start(&case, 1, false, &mut world).unwrap();
+    let mut schedule = Schedule::start(&case, 1, ScheduleOptions::default(), &mut world).unwrap();
     schedule.drive(&mut world, &AtomicBool::new(false), &mut ());
     let workloads = schedule.finish(&mut world).workloads;
     assert_eq!(workloads.len(), 2);
@@ -231,9 +258,24 @@ fn services_start_first_and_say_when_they_failed() {
     let text = format!("{text}[[services]]\nsite = 'hub'\ncommand = 'true'\n{COMMAND}");
     let case = case(&text);
     let mut world = Fake::new(&case, [FOR_EVER, lasts(3)]);
-    assert_eq!(Schedule::start(&case, 1, false, &mut world).err().as_deref(), Some("cannot start true"));
+    let refused = Schedule::start(&case, 1, ScheduleOptions::default(), &mut world);
+    assert_eq!(refused.err().as_deref(), Some("cannot start true"));
+    let skip = ScheduleOptions { skip_commands: true, ..ScheduleOptions::default() };
     let mut world = Fake::new(&case, [FOR_EVER, lasts(3)]);
-    let mut schedule = Schedule::start(&case, 1, true, &mut world).unwrap();
+    let mut schedule = Schedule::start(&case, 1, skip, &mut world).unwrap();
     schedule.drive(&mut world, &AtomicBool::new(false), &mut ());
     assert_eq!(schedule.finish(&mut world).workloads.len(), 1, "commands are left out");
+}
+
+/// Time for a run is linear in its workloads: each is looked at when something of it is due or ends, not whenever another is.
+#[test]
+fn a_workload_is_looked_at_when_it_ends_and_not_otherwise() {
+    let copies = 2_000;
+    let text = format!("{LINK}{PING}copies = {copies}\nspread = '60 s'\n");
+    let lives: Vec<Life> = (0..copies).map(|copy| lasts(1 + copy % 50)).collect();
+    let (reported, _, world) = run_in(&text, &lives, false, true);
+    assert_eq!(reported.len(), 2_000);
+    assert!(reported.iter().all(|(_, _, status, _)| status == "done"));
+    // Once in the pass after its start, once when it ends.
+    assert!(world.asked <= 3 * reported.len(), "{} times", world.asked);
 }

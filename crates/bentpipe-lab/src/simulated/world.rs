@@ -5,12 +5,14 @@ use super::pairs::{Pairs, SimulatedNetwork};
 use super::samples::Samples;
 use crate::collect::workloads::EndedCommand;
 use crate::events::{WorldState, link_state};
-use crate::schedule::{Advance, World};
+use crate::schedule::{Advance, EndedTasks, World};
+use crate::thinning::SeriesPoints;
 use bentpipe_apps::report::{App, Report};
 use bentpipe_net::socket::Program;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::Plan;
 use bentpipe_sim::network::{ProgramId, Stop};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 /// Longest time let pass at once, so that a stop is noticed.
@@ -21,14 +23,16 @@ pub struct VirtualWorld {
     pub network: SimulatedNetwork,
     pub samples: Samples,
     pub pairs: Pairs,
+    /// The task of each program under way that has one.
+    tasks: BTreeMap<ProgramId, usize>,
     /// End of the slice that a snapshot broke off.
     slice: Option<Instant>,
 }
 
 impl VirtualWorld {
-    pub fn new(network: SimulatedNetwork, pairs: Pairs) -> VirtualWorld {
-        let samples = Samples::new(&network);
-        VirtualWorld { network, samples, pairs, slice: None }
+    pub fn new(network: SimulatedNetwork, pairs: Pairs, series: SeriesPoints) -> VirtualWorld {
+        let samples = Samples::new(&network, series);
+        VirtualWorld { network, samples, pairs, tasks: BTreeMap::new(), slice: None }
     }
 
     fn sample_if_due(&mut self) {
@@ -51,8 +55,15 @@ impl World for VirtualWorld {
         self.network.plan()
     }
 
-    fn start_app(&mut self, site: usize, app: Box<dyn App>) -> Result<ProgramId, SimulatedError> {
-        Ok(self.network.start(site, app))
+    fn start_app(&mut self, site: usize, app: Box<dyn App>, task: Option<usize>) -> Result<ProgramId, SimulatedError> {
+        let program = self.network.start(site, app);
+        self.tasks.extend(task.map(|task| (program, task)));
+        Ok(program)
+    }
+
+    fn take_ended(&mut self) -> EndedTasks {
+        let done = self.network.take_done_programs();
+        EndedTasks::These(done.iter().filter_map(|program| self.tasks.get(program).copied()).collect())
     }
 
     fn has_ended(&mut self, app: &mut ProgramId) -> bool {
@@ -64,6 +75,7 @@ impl World for VirtualWorld {
     }
 
     fn stop_app(&mut self, app: ProgramId) -> Option<Report> {
+        self.tasks.remove(&app);
         Some(self.network.stop(app)?.report(self.network.now()))
     }
 

@@ -11,6 +11,7 @@ mod socket_table;
 mod sockets;
 mod stack;
 
+use crate::network::ConnectionView;
 use crate::tcp::Connection;
 use crate::tcp::settings::Settings;
 use bentpipe_link::node::{Node, Port};
@@ -40,7 +41,8 @@ pub struct Host<P, G = Infallible> {
     wakes: BinaryHeap<Reverse<(Instant, u32)>>,
     /// Empty; its room is used again.
     ready: Vec<u32>,
-    became_done: bool,
+    /// Programs that became done and were not asked for yet.
+    became_done: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -86,7 +88,7 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
             programs: Vec::new(),
             wakes: BinaryHeap::new(),
             ready: Vec::new(),
-            became_done: false,
+            became_done: Vec::new(),
         }
     }
 
@@ -151,22 +153,21 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
         self.stack.share_free_lists(shared);
     }
 
-    /// True if a program has become done since the last call.
-    pub fn take_done(&mut self) -> bool {
-        std::mem::take(&mut self.became_done)
+    /// Programs that have become done since the last call.
+    #[inline]
+    pub fn take_done(&mut self) -> impl Iterator<Item = u32> + '_ {
+        self.became_done.drain(..)
     }
 
-    /// Connections: those that are over but for the first `skip` of them, in the order in which they ended, then those that
-    /// are not.
-    pub fn connections(&self, skip: usize) -> impl Iterator<Item = &Connection> {
-        let open = self.stack.connections.iter().flatten().map(|slot| &slot.connection);
-        self.stack.ended.iter().skip(skip).chain(open)
-    }
-
-    /// The number of connections that are over.
+    /// Connections that are over, as they were at their end, in the order in which they ended.
     #[must_use]
-    pub fn ended(&self) -> usize {
-        self.stack.ended.len()
+    pub fn ended_connections(&self) -> &[ConnectionView] {
+        &self.stack.ended
+    }
+
+    /// Connections that are not over.
+    pub fn open_connections(&self) -> impl Iterator<Item = &Connection> {
+        self.stack.connections.iter().flatten().map(|slot| &slot.connection)
     }
 
     /// Lets a program do whatever it can.
@@ -196,7 +197,7 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
         }
         if !running.was_done && running.program.is_done() {
             running.was_done = true;
-            self.became_done = true;
+            self.became_done.push(number);
         }
     }
 

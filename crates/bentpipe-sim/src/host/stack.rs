@@ -5,6 +5,7 @@ mod passing;
 use super::interceptor::Interceptor;
 use super::ip::{Ip, Up};
 use super::socket_table::Socket;
+use crate::network::ConnectionView;
 use crate::tcp::clock::TimerClock;
 use crate::tcp::outbox::Outbox;
 use crate::tcp::settings::Settings;
@@ -18,7 +19,7 @@ use bentpipe_net::wire;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub struct Stack {
     free: Vec<usize>,
     index: IndexMap<(SocketAddrV4, SocketAddrV4), usize, FxBuildHasher>,
     pub(super) listeners: BTreeMap<u16, Listener>,
+    /// Connections that are still opening, by the port of the listener that they came through.
+    opening: BTreeSet<(u16, usize)>,
     pub(super) datagrams: BTreeMap<u16, DatagramSocket>,
     pub(super) echoes: BTreeMap<u16, EchoSocket>,
     next_port: u16,
@@ -47,7 +50,7 @@ pub struct Stack {
     /// it needs.
     pub(super) ready: Vec<u32>,
     /// Connections that are over, for the record.
-    pub(super) ended: Vec<Connection>,
+    pub(super) ended: Vec<ConnectionView>,
     /// What intercepts connections for the site's gateway, if there is one.
     pub(super) gateway: Option<Box<Interceptor>>,
 }
@@ -102,6 +105,7 @@ impl Stack {
             free: Vec::new(),
             index: IndexMap::default(),
             listeners: BTreeMap::new(),
+            opening: BTreeSet::new(),
             datagrams: BTreeMap::new(),
             echoes: BTreeMap::new(),
             next_port: *PORTS_PICKED.start(),
@@ -290,8 +294,7 @@ impl Stack {
 
     /// Connections through the listener of `port` that are still opening.
     pub fn opening_through(&self, port: u16) -> Vec<usize> {
-        let opens = |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.listener == Some(port));
-        (0..self.connections.len()).filter(|number| opens(&self.connections[*number])).collect()
+        self.opening.range((port, 0)..=(port, usize::MAX)).map(|(_, number)| *number).collect()
     }
 
     /// The parameters of a new connection between these ends; `None`: there is no route.
@@ -324,6 +327,7 @@ impl Stack {
             }
         };
         self.index.insert(key, number);
+        self.opening.extend(listener.map(|port| (port, number)));
         number
     }
 
@@ -454,9 +458,13 @@ impl Stack {
         if let Some(port) = slot.listener {
             match slot.connection.state() {
                 State::SynReceived => {}
-                State::Closed => slot.listener = None,
+                State::Closed => {
+                    slot.listener = None;
+                    self.opening.remove(&(port, number));
+                }
                 _ => {
                     slot.listener = None;
+                    self.opening.remove(&(port, number));
                     if let Some(listener) = self.listeners.get_mut(&port) {
                         listener.ready.push_back(number);
                         slot.owner = Some(listener.owner);
@@ -481,13 +489,16 @@ impl Stack {
         if self.index.get(&parameters) == Some(&number) {
             self.index.swap_remove(&parameters);
         }
+        if let Some(port) = slot.listener {
+            self.opening.remove(&(port, number));
+        }
         if let Some(owner) = slot.owner {
             self.ready.push(owner);
         }
         if let Some(gateway) = &mut self.gateway {
             gateway.forget(parameters);
         }
-        self.ended.push(slot.connection);
+        self.ended.push(ConnectionView::of(&slot.connection));
         self.free.push(number);
     }
 

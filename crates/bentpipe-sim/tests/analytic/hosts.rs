@@ -56,11 +56,11 @@ fn connections_that_ended_are_left_out_on_demand() {
         let until = network.now() + Duration::from_secs(100);
         run(&mut network, until);
         network.stop(client);
-        assert_eq!(network.ended(1), transfer + 1);
+        assert_eq!(network.ended_connections(1, 0).len(), transfer + 1);
         assert_eq!(network.connections(1).len(), transfer + 1);
-        assert_eq!(network.connections_after(1, transfer).len(), 1);
-        assert!(network.connections_after(1, transfer + 1).is_empty());
+        assert_eq!(network.ended_connections(1, transfer).len(), 1);
+        assert!(network.ended_connections(1, transfer + 1).is_empty());
     }
-    assert!(network.connections_after(9, 0).is_empty());
-    assert_eq!(network.ended(9), 0);
+    assert!(network.ended_connections(9, 0).is_empty());
+    assert!(network.connections(9).is_empty());
 }

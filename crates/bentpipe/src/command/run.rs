@@ -14,6 +14,7 @@ use bentpipe_lab::record::Record;
 use bentpipe_lab::report;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedError, SimulatedOptions};
+use bentpipe_lab::thinning::SeriesPoints;
 use bentpipe_net::text::printable;
 use bentpipe_net::time;
 use bentpipe_study::sweep::summary::Summary;
@@ -61,7 +62,8 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         None => ResultsFolder::open_new(&default_folder(&arguments.scenario))?,
     };
     let stop = stop::flag_on_signals()?;
-    let run = Run { privilege, pcap: arguments.pcap, skip_live: arguments.skip_live, stop: &stop };
+    let series = if arguments.raw_series { SeriesPoints::All } else { SeriesPoints::Bounded };
+    let run = Run { privilege, pcap: arguments.pcap, skip_live: arguments.skip_live, series, stop: &stop };
     match arguments.seeds {
         Some(seeds) => run.seeds(&mut scenario, out, seeds, arguments.json),
         None => run.one(&scenario, out, arguments.json),
@@ -74,6 +76,7 @@ struct Run<'a> {
     privilege: Option<Privilege>,
     pcap: bool,
     skip_live: bool,
+    series: SeriesPoints,
     stop: &'a AtomicBool,
 }
 
@@ -86,11 +89,11 @@ impl Run<'_> {
         let capture_directory = self.pcap.then(|| out.path().to_owned());
         let record = match self.privilege {
             Some(privilege) => {
-                let options = LiveOptions { privilege, capture_directory };
+                let options = LiveOptions { privilege, capture_directory, series: self.series };
                 live::run(scenario, &options, self.stop, &mut display).map_err(live_problem)
             }
             None => {
-                let options = SimulatedOptions { capture_directory, skip_live: self.skip_live };
+                let options = SimulatedOptions { capture_directory, skip_live: self.skip_live, series: self.series };
                 simulated::run_with_events(scenario, &options, self.stop, &mut display).map_err(simulated_problem)
             }
         };
@@ -240,6 +243,8 @@ struct ProgressDisplay {
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Time between changes of the bar.
 const SHOW_EVERY: Duration = Duration::from_millis(200);
+/// Workloads that a line names.
+const WORKLOADS_SHOWN: usize = 8;
 /// Model time between snapshots in a live and in a virtual run.
 const SNAPSHOT_LIVE: time::Duration = time::Duration::from_millis(250);
 const SNAPSHOT_VIRTUAL: time::Duration = time::Duration::from_secs(1);
@@ -262,7 +267,11 @@ impl ProgressDisplay {
 
     fn show(&mut self, snapshot: &Snapshot) {
         let CaseStarted { number, cases, name, .. } = &self.case;
-        let running: Vec<String> = snapshot.workloads.iter().map(how_far).collect();
+        let mut running: Vec<String> = snapshot.workloads.iter().map(how_far).collect();
+        let more = snapshot.running - snapshot.workloads.len();
+        if more > 0 {
+            running.push(format!("{more} more"));
+        }
         let running = if running.is_empty() { "starting".to_owned() } else { running.join("; ") };
         let waiting =
             if snapshot.waiting > 0 { format!("; {} still to start", snapshot.waiting) } else { String::new() };
@@ -292,6 +301,10 @@ impl Sink for ProgressDisplay {
 
     fn interval(&self) -> Option<time::Duration> {
         Some(self.interval)
+    }
+
+    fn workloads_max(&self) -> usize {
+        WORKLOADS_SHOWN
     }
 
     fn wants_snapshot(&mut self) -> bool {
