@@ -313,7 +313,7 @@ pub struct CommandRecord {
 }
 
 impl Record {
-    /// The record as JSON with a final newline: a field a line, but for series, measurements and the like ([`json`]).
+    /// The record as JSON with a final newline: a field a line, but for series, measurements and the like.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         json::text(self)
     }

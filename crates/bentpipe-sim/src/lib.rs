@@ -8,3 +8,4 @@ pub mod host;
 pub mod model;
 pub mod network;
 pub mod tcp;
+mod view;

@@ -5,19 +5,18 @@ use crate::host::ip::Ip;
 use crate::host::{GatewayPlace, Host};
 use crate::tcp::Connection;
 use crate::tcp::settings::Settings;
+pub use crate::view::ConnectionView;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_net::datagram::Datagram;
-use bentpipe_net::flow::FlowFacts;
 use bentpipe_net::interception::GatewayProgram;
 use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::socket::Program;
 use bentpipe_net::stack::TcpConfig;
-use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::time::Instant;
 use bentpipe_net::topology::{LinkSpec, Plan, PlanError, Role};
-use bentpipe_net::units::BitRate;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -85,57 +84,6 @@ pub enum Stop {
 pub trait Observer {
     /// A packet passes interface number `interface` of site number `site`.
     fn packet(&mut self, now: Instant, site: usize, interface: usize, outbound: bool, packet: &DatagramPacket);
-}
-
-/// One end of a TCP connection as a record shows it.
-#[derive(Clone, Debug)]
-pub struct ConnectionView {
-    /// This end.
-    pub local: SocketAddr,
-    /// The other end.
-    pub remote: SocketAddr,
-    /// Its congestion control.
-    pub congestion_control: &'static str,
-    /// It is not over.
-    pub open: bool,
-    /// Congestion window, in segments.
-    pub cwnd: u32,
-    /// Slow-start threshold, in segments, once there is one.
-    pub ssthresh: Option<u32>,
-    /// Smoothed round-trip time; zero: not measured.
-    pub srtt: Duration,
-    /// Retransmission time-out.
-    pub rto: Duration,
-    /// Segments sent again.
-    pub retransmissions: u64,
-    /// Segments sent and not acknowledged.
-    pub unacked_segments: u32,
-    /// The last measured delivery rate.
-    pub delivery_rate: BitRate,
-    /// Observations of its packets.
-    pub facts: FlowFacts,
-}
-
-impl ConnectionView {
-    /// The state of a connection now.
-    pub(crate) fn of(connection: &Connection) -> ConnectionView {
-        let (srtt, rto) = connection.times();
-        let window = connection.window();
-        ConnectionView {
-            local: connection.local().into(),
-            remote: connection.remote().into(),
-            congestion_control: connection.congestion_control(),
-            open: !connection.is_closed(),
-            cwnd: window.cwnd,
-            ssthresh: (window.ssthresh < u32::MAX).then_some(window.ssthresh),
-            srtt,
-            rto,
-            retransmissions: connection.retransmissions(),
-            unacked_segments: connection.unacknowledged(),
-            delivery_rate: connection.delivery_rate(),
-            facts: connection.facts().clone(),
-        }
-    }
 }
 
 /// Sites and links in virtual time; sites have programs of workloads (`P`) and gateways (`G`).

@@ -11,9 +11,9 @@ mod socket_table;
 mod sockets;
 mod stack;
 
-use crate::network::ConnectionView;
 use crate::tcp::Connection;
 use crate::tcp::settings::Settings;
+use crate::view::ConnectionView;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_net::datagram::Datagram;
 use bentpipe_net::interception::GatewayProgram;
