@@ -1,6 +1,7 @@
 //! Mistakes in a file or an option: where, what, and what is allowed.
 
 use std::fmt;
+use strsim::osa_distance;
 use toml::de::{DeTable, DeValue};
 
 /// One mistake in what a user wrote.
@@ -195,7 +196,7 @@ pub fn did_you_mean<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Str
         name if name == word => Some(0),
         name if word.len() >= 3 && name.starts_with(&word) => Some(1),
         name if word.len() >= 3 && name.contains(&word) => Some(2),
-        name if edits(&name, &word) <= (word.len() / 4).clamp(1, 2) && word.len() >= 3 => Some(3),
+        name if word.len() >= 3 && osa_distance(&name, &word) <= (word.len() / 4).clamp(1, 2) => Some(3),
         _ => None,
     };
     let mut close: Vec<(u32, &str)> = names.filter_map(|name| Some((distance(name)?, name))).collect();
@@ -208,25 +209,6 @@ pub fn did_you_mean<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Str
 
 /// Names that a message suggests.
 const MEANT_MAX: usize = 4;
-
-/// Letters to insert, remove, replace or swap with their neighbour until `a` is `b`.
-fn edits(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut table = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            table[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let replaced = table[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                let one = replaced.min(table[i - 1][j] + 1).min(table[i][j - 1] + 1);
-                let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-                if swapped { one.min(table[i - 2][j - 2] + 1) } else { one }
-            };
-        }
-    }
-    table[a.len()][b.len()]
-}
 
 /// The keys that a struct reads: the names of its fields as serde has them. Empty for other types.
 #[must_use]
