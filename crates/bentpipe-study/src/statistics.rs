@@ -12,8 +12,6 @@ pub struct Estimate {
     pub n: usize,
     /// Their mean.
     pub mean: f64,
-    /// Their median; of an even number, the mean of the middle two.
-    pub median: f64,
     /// Half the width of the mean's confidence interval; none below two samples.
     pub half_width: Option<f64>,
     /// The least sample.
@@ -22,6 +20,14 @@ pub struct Estimate {
     pub maximum: f64,
     /// Sample variance; 0 below two samples.
     pub variance: f64,
+}
+
+impl Estimate {
+    /// The interval is wider than what sums of binary fractions leave: see [`differ`].
+    #[must_use]
+    pub fn is_uncertain(&self) -> bool {
+        self.half_width.is_some_and(|half_width| differ(half_width, self.mean))
+    }
 }
 
 /// Mean and spread of samples.
@@ -75,14 +81,25 @@ pub fn estimate(samples: &[f64], confidence: f64) -> Option<Estimate> {
         _ => samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1) as f64,
     };
     let half_width = (n > 1).then(|| half_width(variance, n, confidence));
-    Some(Estimate { n, mean, median: median(samples), half_width, minimum, maximum, variance })
+    Some(Estimate { n, mean, half_width, minimum, maximum, variance })
 }
 
-fn median(samples: &[f64]) -> f64 {
+/// True if samples with this mean and half-width differ, and not only by what sums of binary fractions leave.
+#[must_use]
+pub fn differ(half_width: f64, mean: f64) -> bool {
+    half_width > mean.abs() * ROUNDING
+}
+
+/// The share of the mean that rounding leaves at most.
+const ROUNDING: f64 = 1e-9;
+
+/// The median; of an even number of samples, the mean of the middle two. `None` without samples.
+#[must_use]
+pub fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+    let (low, high) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
+    Some(f64::midpoint(*low, *high))
 }
 
 /// Estimates the share of runs that succeeded, of samples that are 0 or 1; none of others, and below two. The half-width is the
@@ -243,6 +260,28 @@ mod tests {
         assert_eq!((same.mean, same.half_width), (0.1, Some(0.0)));
         assert_eq!(estimate(&[4.0], 0.99).unwrap().half_width, None);
         assert_eq!(estimate(&[], 0.99), None);
+    }
+
+    #[test]
+    fn medians() {
+        for (samples, expected) in [
+            (&[][..], None),
+            (&[4.0], Some(4.0)),
+            (&[9.0, 1.0], Some(5.0)),
+            (&[9.0, 1.0, 2.0], Some(2.0)),
+            (&[9.0, 1.0, 2.0, 4.0], Some(3.0)),
+        ] {
+            assert_eq!(median(samples), expected, "{samples:?}");
+        }
+    }
+
+    #[test]
+    fn sums_of_binary_fractions_do_not_differ() {
+        let sums: Vec<f64> = [[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]].iter().map(|all| all.iter().sum()).collect();
+        assert_ne!(sums[0], sums[1]);
+        assert!(!estimate(&sums, 0.99).unwrap().is_uncertain());
+        assert!(!estimate(&[1.0], 0.99).unwrap().is_uncertain());
+        assert!(estimate(&[1.0, 1.000_01], 0.99).unwrap().is_uncertain());
     }
 
     #[test]

@@ -491,11 +491,10 @@ impl Samples {
         let mean = above.mean / below.mean;
         let half_width = half(&above).hypot(half(&below) * mean) / below.mean.abs();
         let n = above.n.max(below.n);
-        // Median, least and greatest are not defined for a ratio of means.
+        // Least and greatest are not defined for a ratio of means.
         Some(Estimate {
             n,
             mean,
-            median: mean,
             half_width: (n > 1).then_some(half_width),
             minimum: mean,
             maximum: mean,
@@ -516,8 +515,7 @@ pub fn with_interval(known: &Known) -> String {
     let Known { estimate, unit, tried } = known;
     let mean = write::measurement(unit, estimate.mean);
     match estimate.half_width {
-        // Below that, it is what sums of binary fractions leave.
-        Some(half) if half > estimate.mean.abs() * 1e-9 => {
+        Some(half) if estimate.is_uncertain() => {
             let relative = write::share(half / estimate.mean.abs());
             let interval = if estimate.mean == 0.0 { write::measurement(unit, half) } else { relative };
             let runs = if estimate.n < *tried { format!("{} of {tried}", estimate.n) } else { estimate.n.to_string() };

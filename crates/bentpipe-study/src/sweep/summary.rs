@@ -6,7 +6,7 @@ use super::grid::Quantity;
 use super::journal::RunLine;
 use super::plan::Plan;
 use super::results::{NameId, Results, Subject};
-use crate::statistics::{Estimate, estimate};
+use crate::statistics::{estimate, median};
 use bentpipe_lab::record::{self, Record, Status, Unit};
 use bentpipe_lab::scenario::Scenario;
 use serde::Serialize;
@@ -171,7 +171,8 @@ fn rows(points: &[(Vec<VariedValue>, u32)], confidence: f64, results: &Results) 
         }
         for Shape { case, subject, measurement, unit } in &shapes {
             let known = measurement.and_then(|measurement| samples.get(&(*case, *subject, measurement)));
-            let known = known.and_then(|(_, samples)| estimate(samples, confidence / 100.0));
+            let (known, middle) =
+                known.map_or((None, None), |(_, samples)| (estimate(samples, confidence / 100.0), median(samples)));
             rows.push(SummaryRow {
                 point: number,
                 values: values.clone(),
@@ -181,8 +182,8 @@ fn rows(points: &[(Vec<VariedValue>, u32)], confidence: f64, results: &Results) 
                 unit: unit.map(|id| results.unit(id)),
                 n: known.map_or(0, |known| known.n),
                 mean: known.map(|known| known.mean),
-                median: known.map(|known| known.median),
-                half_width: known.and_then(|known: Estimate| known.half_width),
+                median: middle,
+                half_width: known.and_then(|known| known.half_width),
                 minimum: known.map(|known| known.minimum),
                 maximum: known.map(|known| known.maximum),
                 failed: failed.get(&(*case, *subject)).copied().unwrap_or(0),

@@ -1,6 +1,7 @@
 //! A sweep's summary for a terminal: one block for each workload and measurement, one line for each point.
 
 use super::summary::{Summary, SummaryRow};
+use crate::statistics::differ;
 use bentpipe_lab::report::quantity;
 
 /// Lines after which a reader is better served by summary.csv.
@@ -44,9 +45,6 @@ fn render(summary: &Summary) -> String {
     }
     out.replace('\u{a0}', " ")
 }
-
-/// An interval below this share of its mean is what sums of binary fractions leave, not a difference between runs.
-const SAME: f64 = 1e-9;
 
 fn render_block(summary: &Summary, rows: &[&SummaryRow], cases: bool) -> String {
     let first = rows[0];
@@ -99,7 +97,7 @@ fn head(summary: &Summary) -> [String; 7] {
 /// The cells under [`head`].
 fn numbers(row: &SummaryRow, write: &dyn Fn(f64) -> String) -> [String; 7] {
     let number = |value: Option<f64>| value.map_or("–".to_owned(), write);
-    let same = row.half_width.zip(row.mean).is_some_and(|(half, mean)| half <= mean.abs() * SAME);
+    let same = row.half_width.zip(row.mean).is_some_and(|(half, mean)| !differ(half, mean));
     let spread = if same { "the same in every run".to_owned() } else { number(row.half_width) };
     let [median, mean, least, most] = [row.median, row.mean, row.minimum, row.maximum].map(number);
     [median, mean, spread, least, most, row.n.to_string(), (row.failed + row.errors).to_string()]
