@@ -52,16 +52,7 @@ impl ResultsFolder {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }
-        let mut name = path.to_owned();
-        let mut number = 1;
-        while let Err(error) = std::fs::create_dir(&name) {
-            if error.kind() != io::ErrorKind::AlreadyExists {
-                return Err(failed(error));
-            }
-            number += 1;
-            name = path.with_file_name(format!("{}-{number}", path.file_name().unwrap_or_default().to_string_lossy()));
-        }
-        ResultsFolder::open(name)
+        ResultsFolder::open(make_new(path, &DirBuilder::new()).map_err(failed)?)
     }
 
     /// A folder in it, for one of several runs.
@@ -104,16 +95,26 @@ impl ResultsFolder {
             Err(problem) => problem,
         };
         let elsewhere = std::env::temp_dir().join(format!("bentpipe-results-{}", std::process::id()));
-        let made = DirBuilder::new()
-            .mode(0o700)
-            .create(&elsewhere)
+        let made = make_new(&elsewhere, DirBuilder::new().mode(0o700))
             .with_context(|| format!("cannot make {}", elsewhere.display()));
-        match made.and_then(|()| write(&elsewhere, record, report)) {
-            Ok(()) => Saved { folder: Some(elsewhere), earlier: None, problem: Some(problem) },
+        match made.and_then(|folder| write(&folder, record, report).map(|()| folder)) {
+            Ok(folder) => Saved { folder: Some(folder), earlier: None, problem: Some(problem) },
             Err(second) => {
                 Saved { folder: None, earlier: None, problem: Some(anyhow::anyhow!("{problem:#}; {second:#}")) }
             }
         }
+    }
+
+    /// Writes the summary of several runs. An earlier one becomes `summary-1.csv`, or the next that is free; its new name is
+    /// returned.
+    pub fn save_summary(&self, summary: &[u8]) -> anyhow::Result<Option<PathBuf>> {
+        let path = self.path.join(SUMMARY);
+        let mut names = (1..=u32::MAX).map(|number| self.path.join(format!("summary-{number}.csv")));
+        let earlier = if path.exists() { names.find(|name| !name.exists()) } else { None };
+        if let Some(earlier) = &earlier {
+            std::fs::rename(&path, earlier).with_context(|| format!("cannot rename {}", path.display()))?;
+        }
+        write_whole(&path, summary).map(|()| earlier)
     }
 
     /// An earlier record or report has this number.
@@ -142,6 +143,20 @@ impl ResultsFolder {
     }
 }
 
+/// Makes a folder that did not exist: `path`, or `path-2`, `path-3` and so on.
+fn make_new(path: &Path, builder: &DirBuilder) -> io::Result<PathBuf> {
+    let mut name = path.to_owned();
+    let mut number = 1;
+    while let Err(error) = builder.create(&name) {
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            return Err(error);
+        }
+        number += 1;
+        name = path.with_file_name(format!("{}-{number}", path.file_name().unwrap_or_default().to_string_lossy()));
+    }
+    Ok(name)
+}
+
 fn write(folder: &Path, record: &[u8], report: &[u8]) -> anyhow::Result<()> {
     write_whole(&folder.join(RECORD), record)?;
     write_whole(&folder.join(REPORT), report)
@@ -153,3 +168,5 @@ const CAPTURE: &str = ".pcapng";
 pub const RECORD: &str = "record.json";
 /// Its report.
 pub const REPORT: &str = "report.html";
+/// The summary of several runs.
+pub const SUMMARY: &str = "summary.csv";

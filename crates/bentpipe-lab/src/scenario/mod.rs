@@ -18,6 +18,7 @@ use bentpipe_net::time::Duration;
 use bentpipe_net::topology;
 use gateway::Pair;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use text::{AxisText, CaseText, HostText, RoleText, ScenarioText};
@@ -223,7 +224,22 @@ impl Scenario {
     }
 }
 
+/// Highest seed that a file can state: integers of TOML have 63 bits.
+const SEED_MAX: u64 = i64::MAX as u64;
+
 impl Scenario {
+    /// The seeds of `count` runs: the scenario's own and those after it. The problem: there are not so many.
+    pub fn run_seeds(&self, count: u32) -> Result<Range<u64>, Problem> {
+        let more = u64::from(count.saturating_sub(1));
+        if self.seed > SEED_MAX - more {
+            let allowed = SEED_MAX - more;
+            let what =
+                format!("{} is too high for {count} runs, each with the next seed; allowed: 0 to {allowed}", self.seed);
+            return Err(KeyProblem::new("seed", what).within(&self.source_name, &self.text));
+        }
+        Ok(self.seed..self.seed + u64::from(count))
+    }
+
     /// The scenario with only the cases of these names, in its own order.
     pub fn with_cases(mut self, names: &[String]) -> Result<Scenario, Problem> {
         let all: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();

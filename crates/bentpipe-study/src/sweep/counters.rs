@@ -1,76 +1,97 @@
 //! Counters of links and hosts that a sweep can measure, next to what its workloads measure.
 
 use super::SweepError;
+use super::results::Subject;
 use bentpipe_lab::record::{CaseRecord, Counters, FlowRecord, Record, Unit};
 use bentpipe_lab::scenario::{LinkUse, Scenario};
 use bentpipe_link::config::DirectionConfig;
 use bentpipe_net::problem::did_you_mean;
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-/// A counter of one direction of a link, or of one host's TCP, at the end of a case. Its identifier is the field's in a record.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Counter {
+/// Defines [`Counter`] from one table: documentation, name, identifier, unit and function of each counter.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident: $id:literal, $unit:ident, $source:ident($value:expr);)*) => {
+        /// A counter of one direction of a link, or of one host's TCP, at the end of a case. Its identifier is the field's
+        /// in a record.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+        pub enum Counter {
+            $($(#[$doc])* #[serde(rename = $id)] $name,)*
+        }
+
+        impl Counter {
+            /// All of them.
+            pub const ALL: &[Counter] = &[$(Counter::$name),*];
+
+            /// Its identifier, as `--measure` takes it.
+            #[must_use]
+            pub fn id(self) -> &'static str {
+                match self {
+                    $(Counter::$name => $id,)*
+                }
+            }
+
+            /// Its unit.
+            #[must_use]
+            pub fn unit(self) -> Unit {
+                match self {
+                    $(Counter::$name => Unit::$unit,)*
+                }
+            }
+
+            /// The function that computes it.
+            fn value(self) -> Value {
+                match self {
+                    $(Counter::$name => Value::$source($value),)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
     /// Packets handed to the queue.
-    OfferedPackets,
+    OfferedPackets: "offered_packets", Number, OfDirection(|d| d.counters.offered_packets as f64);
     /// Their bytes, framing not included.
-    OfferedBytes,
+    OfferedBytes: "offered_bytes", Bytes, OfDirection(|d| d.counters.offered_bytes as f64);
     /// Packets that the full queue refused.
-    DroppedPackets,
+    DroppedPackets: "dropped_packets", Number, OfDirection(|d| d.counters.dropped_packets as f64);
     /// Packets that the transmitter sent.
-    SentPackets,
+    SentPackets: "sent_packets", Number, OfDirection(|d| d.counters.sent_packets as f64);
     /// Bytes that the transmitter sent, framing included.
-    LinkBytes,
+    LinkBytes: "link_bytes", Bytes, OfDirection(|d| d.counters.link_bytes as f64);
     /// Packets with bit errors that the framing's check discarded.
-    DamagedPackets,
+    DamagedPackets: "damaged_packets", Number, OfDirection(|d| d.counters.damaged_packets as f64);
     /// Bits inverted by the medium.
-    BitErrors,
+    BitErrors: "bit_errors", Number, OfDirection(|d| d.counters.bit_errors as f64);
     /// Packets lost as a whole.
-    LostPackets,
+    LostPackets: "lost_packets", Number, OfDirection(|d| d.counters.lost_packets as f64);
     /// Packets delivered.
-    DeliveredPackets,
+    DeliveredPackets: "delivered_packets", Number, OfDirection(|d| d.counters.delivered_packets as f64);
     /// Their bytes, framing not included.
-    DeliveredBytes,
+    DeliveredBytes: "delivered_bytes", Bytes, OfDirection(|d| d.counters.delivered_bytes as f64);
     /// Longest queue, in bytes.
-    QueueBytesMax,
+    QueueBytesMax: "queue_bytes_max", Bytes, OfDirection(|d| d.counters.queue_bytes_max as f64);
     /// Bits sent ÷ the bits that the direction's highest rate, on all its channels, carries in the case's time.
-    Utilization,
+    Utilization: "utilization", Share, OfDirection(utilization);
     /// Acknowledgements without data that a host sent.
-    PureAcks,
+    PureAcks: "pure_acks", Number, OfHost(|flow| flow.pure_acks);
     /// Segments with data that a host sent.
-    DataSegments,
+    DataSegments: "data_segments", Segments, OfHost(|flow| flow.data_segments);
     /// Data bytes that a host sent, repeated ones included.
-    DataBytes,
+    DataBytes: "data_bytes", Bytes, OfHost(|flow| flow.data_bytes);
     /// Data bytes that a host sent more than once.
-    RepeatedBytes,
+    RepeatedBytes: "repeated_bytes", Bytes, OfHost(|flow| flow.repeated_bytes);
 }
 
-/// The source of a counter.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Source {
-    /// A direction of a link, named by its sending site.
-    Direction {
-        /// The link.
-        link: String,
-        /// The sending site.
-        from: String,
-    },
-    /// All TCP connections of a host.
-    Host {
-        /// The site.
-        host: String,
-    },
-}
-
-/// The counters of one source in one run.
+/// The counters of one direction or host in one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CounterLine {
     /// The case.
     pub case: String,
-    /// The source.
+    /// A direction of a link, or a host.
     #[serde(flatten)]
-    pub source: Source,
+    pub subject: Subject<String>,
     /// Values in the counters' base units; no value where it was no finite number.
     pub values: Vec<(Counter, Option<f64>)>,
 }
@@ -78,8 +99,11 @@ pub struct CounterLine {
 /// The function that computes a counter.
 enum Value {
     OfDirection(fn(&Direction<'_>) -> f64),
-    OfHost(fn(&FlowRecord) -> u64),
+    /// The sum over a host's flows.
+    OfHost(OfFlow),
 }
+
+type OfFlow = fn(&FlowRecord) -> u64;
 
 /// One direction in one case.
 struct Direction<'a> {
@@ -90,82 +114,29 @@ struct Direction<'a> {
 }
 
 impl Counter {
-    /// All of them.
-    pub const ALL: [Counter; 16] = [
-        Counter::OfferedPackets,
-        Counter::OfferedBytes,
-        Counter::DroppedPackets,
-        Counter::SentPackets,
-        Counter::LinkBytes,
-        Counter::DamagedPackets,
-        Counter::BitErrors,
-        Counter::LostPackets,
-        Counter::DeliveredPackets,
-        Counter::DeliveredBytes,
-        Counter::QueueBytesMax,
-        Counter::Utilization,
-        Counter::PureAcks,
-        Counter::DataSegments,
-        Counter::DataBytes,
-        Counter::RepeatedBytes,
-    ];
-
-    /// Its identifier, unit and value.
-    fn facts(self) -> (&'static str, Unit, Value) {
-        use Value::{OfDirection, OfHost};
-        match self {
-            Counter::OfferedPackets => {
-                ("offered_packets", Unit::Number, OfDirection(|d| d.counters.offered_packets as f64))
-            }
-            Counter::OfferedBytes => ("offered_bytes", Unit::Bytes, OfDirection(|d| d.counters.offered_bytes as f64)),
-            Counter::DroppedPackets => {
-                ("dropped_packets", Unit::Number, OfDirection(|d| d.counters.dropped_packets as f64))
-            }
-            Counter::SentPackets => ("sent_packets", Unit::Number, OfDirection(|d| d.counters.sent_packets as f64)),
-            Counter::LinkBytes => ("link_bytes", Unit::Bytes, OfDirection(|d| d.counters.link_bytes as f64)),
-            Counter::DamagedPackets => {
-                ("damaged_packets", Unit::Number, OfDirection(|d| d.counters.damaged_packets as f64))
-            }
-            Counter::BitErrors => ("bit_errors", Unit::Number, OfDirection(|d| d.counters.bit_errors as f64)),
-            Counter::LostPackets => ("lost_packets", Unit::Number, OfDirection(|d| d.counters.lost_packets as f64)),
-            Counter::DeliveredPackets => {
-                ("delivered_packets", Unit::Number, OfDirection(|d| d.counters.delivered_packets as f64))
-            }
-            Counter::DeliveredBytes => {
-                ("delivered_bytes", Unit::Bytes, OfDirection(|d| d.counters.delivered_bytes as f64))
-            }
-            Counter::QueueBytesMax => {
-                ("queue_bytes_max", Unit::Bytes, OfDirection(|d| d.counters.queue_bytes_max as f64))
-            }
-            Counter::Utilization => ("utilization", Unit::Share, OfDirection(utilization)),
-            Counter::PureAcks => ("pure_acks", Unit::Number, OfHost(|flow| flow.pure_acks)),
-            Counter::DataSegments => ("data_segments", Unit::Segments, OfHost(|flow| flow.data_segments)),
-            Counter::DataBytes => ("data_bytes", Unit::Bytes, OfHost(|flow| flow.data_bytes)),
-            Counter::RepeatedBytes => ("repeated_bytes", Unit::Bytes, OfHost(|flow| flow.repeated_bytes)),
-        }
-    }
-
-    /// Its identifier, as `--measure` takes it.
-    #[must_use]
-    pub fn id(self) -> &'static str {
-        self.facts().0
-    }
-
-    /// Its unit.
-    #[must_use]
-    pub fn unit(self) -> Unit {
-        self.facts().1
-    }
-
     /// Reads `dropped_packets`.
-    pub fn parse(text: &str) -> Result<Counter, SweepError> {
-        Counter::ALL.into_iter().find(|counter| counter.id() == text).ok_or_else(|| {
-            let ids = || Counter::ALL.into_iter().map(Counter::id);
+    fn parse(text: &str) -> Result<Counter, SweepError> {
+        let ids = || Counter::ALL.iter().map(|counter| counter.id());
+        Counter::ALL.iter().find(|counter| counter.id() == text).copied().ok_or_else(|| {
             let meant = did_you_mean(text, ids());
             let all = ids().collect::<Vec<_>>().join(", ");
             SweepError::Request(format!("--measure {text:?}: no link and no host counts that{meant}; allowed: {all}"))
         })
     }
+}
+
+/// Reads the counters of `--measure`; none may be there twice.
+pub fn parse_all(texts: &[String]) -> Result<Vec<Counter>, SweepError> {
+    let mut counters = Vec::with_capacity(texts.len());
+    for text in texts {
+        let counter = Counter::parse(text.trim())?;
+        if counters.contains(&counter) {
+            let what = format!("--measure {}: is there twice; allowed: each counter once", counter.id());
+            return Err(SweepError::Request(what));
+        }
+        counters.push(counter);
+    }
+    Ok(counters)
 }
 
 fn utilization(direction: &Direction<'_>) -> f64 {
@@ -187,41 +158,41 @@ pub fn lines(wanted: &[Counter], scenario: &Scenario, record: &Record) -> Vec<Co
 }
 
 fn case_lines(wanted: &[Counter], links: &[LinkUse], case: &CaseRecord) -> Vec<CounterLine> {
-    let mut lines = Vec::new();
-    let mut add = |source: Source, values: Vec<(Counter, Option<f64>)>| {
-        if !values.is_empty() {
-            lines.push(CounterLine { case: case.name.clone(), source, values });
-        }
+    let line = |subject: Subject<String>, values: Vec<(Counter, Option<f64>)>| {
+        (!values.is_empty()).then(|| CounterLine { case: case.name.clone(), subject, values })
     };
     let finite = |value: f64| value.is_finite().then_some(value);
-    for link in &case.links {
-        let Some(used) = links.iter().find(|used| used.name == link.name) else { continue };
+    let mut lines = Vec::new();
+    // A record has the scenario's links in their order.
+    for (link, used) in case.links.iter().zip(links) {
         for (number, direction) in link.directions.iter().enumerate() {
             let config = if number == 0 { &used.config.forward } else { &used.config.back };
             let of = Direction { counters: &direction.counters, config, seconds: case.seconds };
-            let values = wanted.iter().filter_map(|counter| match counter.facts().2 {
+            let values = wanted.iter().filter_map(|counter| match counter.value() {
                 Value::OfDirection(value) => Some((*counter, finite(value(&of)))),
                 Value::OfHost(_) => None,
             });
-            let source = Source::Direction { link: link.name.clone(), from: direction.from.clone() };
-            add(source, values.collect());
+            let subject = Subject::Direction { link: link.name.clone(), from: direction.from.clone() };
+            lines.extend(line(subject, values.collect()));
         }
     }
-    let mut hosts: Vec<&str> = Vec::new();
-    for flow in &case.flows {
-        if !hosts.contains(&flow.host.as_str()) {
-            hosts.push(&flow.host);
-        }
-    }
-    for host in hosts {
-        let values = wanted.iter().filter_map(|counter| match counter.facts().2 {
-            Value::OfHost(value) => {
-                let flows = case.flows.iter().filter(|flow| flow.host == host);
-                Some((*counter, finite(flows.map(value).sum::<u64>() as f64)))
-            }
+    let of_hosts: Vec<(Counter, OfFlow)> = wanted
+        .iter()
+        .filter_map(|counter| match counter.value() {
+            Value::OfHost(value) => Some((*counter, value)),
             Value::OfDirection(_) => None,
-        });
-        add(Source::Host { host: host.to_owned() }, values.collect());
+        })
+        .collect();
+    let mut hosts: IndexMap<&str, Vec<u64>> = IndexMap::new();
+    for flow in &case.flows {
+        let sums = hosts.entry(&flow.host).or_insert_with(|| vec![0; of_hosts.len()]);
+        for (sum, (_, value)) in sums.iter_mut().zip(&of_hosts) {
+            *sum += value(flow);
+        }
+    }
+    for (host, sums) in hosts {
+        let values = of_hosts.iter().zip(sums).map(|((counter, _), sum)| (*counter, Some(sum as f64)));
+        lines.extend(line(Subject::Host { host: host.to_owned() }, values.collect()));
     }
     lines
 }

@@ -10,6 +10,7 @@ pub mod journal;
 pub mod parquet;
 pub mod plan;
 pub mod results;
+pub mod seeds;
 pub mod summary;
 mod table;
 

@@ -79,7 +79,7 @@ pub fn write(path: &Path, plan: &Plan, outcome: &Outcome) -> Result<(), SweepErr
                     status: row.status.name(),
                     error: row.error.map_or("", name),
                     ..match row.subject {
-                        Subject::Workload { name: workload, copy } => {
+                        Subject::Workload { workload, copy } => {
                             Figure { workload: name(workload), copy, ..Figure::default() }
                         }
                         Subject::Direction { link, from } => {

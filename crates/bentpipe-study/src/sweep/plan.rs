@@ -104,6 +104,24 @@ pub struct Point {
     pub overrides: Vec<String>,
 }
 
+impl SeedRule {
+    /// Seeds that every point gets at least.
+    fn least(&self) -> u32 {
+        match self {
+            SeedRule::Count(count) => *count,
+            SeedRule::Until { min, .. } => *min,
+        }
+    }
+
+    /// Seeds that every point gets at most.
+    fn most(&self) -> u32 {
+        match self {
+            SeedRule::Count(count) => *count,
+            SeedRule::Until { max, .. } => *max,
+        }
+    }
+}
+
 impl Limit {
     /// Reads `goodput=2%` or `completion_time=0.1 s`.
     pub fn parse(text: &str) -> Result<Limit, SweepError> {
@@ -142,6 +160,7 @@ impl Plan {
             return Err(SweepError::Request(what));
         }
         let limits = check_seeds(seeds)?;
+        base.run_seeds(seeds.most()).map_err(SweepError::Scenario)?;
         let varies = vary.iter().map(|text| Vary::parse(text)).collect::<Result<Vec<Vary>, _>>()?;
         let keys = varies.iter().map(|vary| vary.keys(&base)).collect::<Result<Vec<_>, _>>()?;
         check_keys(&varies, &keys, text)?;
@@ -196,7 +215,7 @@ impl Plan {
 
     /// The seed of the `run`-th run of every point: the scenario's, and those after it.
     pub fn run_seed(&self, run: u32) -> u64 {
-        self.seed.wrapping_add(u64::from(run))
+        self.seed + u64::from(run)
     }
 
     /// Of each `--vary` the key and this point's value.
@@ -211,10 +230,8 @@ impl Plan {
 
     /// Seeds that every point gets at least, and at most.
     pub fn seeds(&self) -> (u32, u32) {
-        match self.request.seeds {
-            SeedRule::Count(count) => (count, count),
-            SeedRule::Until { min, max, .. } => (min, max),
-        }
+        let seeds = &self.request.seeds;
+        (seeds.least(), seeds.most())
     }
 
     fn point(&self, number: usize, keys: &[Vec<String>]) -> Point {

@@ -1,8 +1,8 @@
 //! Measurements of a sweep's runs, small enough for a million runs.
 
-use super::counters::Source;
 use super::journal::RunLine;
-use bentpipe_lab::record::{Status, Unit};
+use bentpipe_lab::record::{Status, Unit, label};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Every run's figures.
@@ -44,28 +44,52 @@ pub struct Row {
     pub value: Option<f64>,
 }
 
-/// The subject of a figure.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Subject {
+/// The subject of a figure; `N` is what names are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Subject<N = NameId> {
     /// A workload, or one of its copies.
     Workload {
         /// Its name.
-        name: NameId,
+        workload: N,
         /// Which copy, from 1; `None`: it is the only one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         copy: Option<u32>,
     },
     /// A direction of a link.
     Direction {
         /// The link.
-        link: NameId,
+        link: N,
         /// The sending site.
-        from: NameId,
+        from: N,
     },
     /// A host's TCP connections.
     Host {
         /// The site.
-        host: NameId,
+        host: N,
     },
+}
+
+impl<N> Subject<N> {
+    /// The same subject with other names.
+    pub fn map<M>(&self, mut name: impl FnMut(&N) -> M) -> Subject<M> {
+        match self {
+            Subject::Workload { workload, copy } => Subject::Workload { workload: name(workload), copy: *copy },
+            Subject::Direction { link, from } => Subject::Direction { link: name(link), from: name(from) },
+            Subject::Host { host } => Subject::Host { host: name(host) },
+        }
+    }
+}
+
+impl Subject<String> {
+    /// For people: `web (2)`, `sat from hub`.
+    pub fn label(&self) -> String {
+        match self {
+            Subject::Workload { workload, copy } => label(workload, *copy),
+            Subject::Direction { link, from } => format!("{link} from {from}"),
+            Subject::Host { host } => host.clone(),
+        }
+    }
 }
 
 /// A name, by number.
@@ -98,7 +122,7 @@ impl Results {
         for workload in &line.workloads {
             let row = Row {
                 case: names.id(&workload.case),
-                subject: Subject::Workload { name: names.id(&workload.workload), copy: workload.copy },
+                subject: Subject::Workload { workload: names.id(&workload.workload), copy: workload.copy },
                 repeat: workload.repeat,
                 status: workload.status,
                 error: workload.error.as_deref().map(|error| names.id(error)),
@@ -114,10 +138,7 @@ impl Results {
             }
         }
         for counters in &line.counters {
-            let subject = match &counters.source {
-                Source::Direction { link, from } => Subject::Direction { link: names.id(link), from: names.id(from) },
-                Source::Host { host } => Subject::Host { host: names.id(host) },
-            };
+            let subject = counters.subject.map(|name| names.id(name));
             let case = names.id(&counters.case);
             for (counter, value) in &counters.values {
                 rows.push(Row {

@@ -1,14 +1,11 @@
 //! The summary of a sweep: for each point, subject and measurement the mean with its confidence interval, and the median.
 
-use super::counters::Source;
 use super::engine::Outcome;
 use super::grid::Quantity;
-use super::journal::RunLine;
 use super::plan::Plan;
 use super::results::{NameId, Results, Subject};
 use crate::statistics::{estimate, median};
-use bentpipe_lab::record::{self, Record, Status, Unit};
-use bentpipe_lab::scenario::Scenario;
+use bentpipe_lab::record::{Status, Unit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +43,7 @@ pub struct SummaryRow {
     pub case: String,
     /// The workload, direction or host.
     #[serde(flatten)]
-    pub subject: SubjectName,
+    pub subject: Subject<String>,
     /// The quantity; empty for a workload that never measured anything.
     pub measurement: String,
     /// Its unit; absent where nothing was measured.
@@ -70,43 +67,10 @@ pub struct SummaryRow {
     pub errors: usize,
 }
 
-/// The subject of a row, by name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum SubjectName {
-    /// A workload.
-    Workload {
-        /// Its name.
-        workload: String,
-        /// Which of its copies, from 1; absent where it has only one.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        copy: Option<u32>,
-    },
-    /// A direction of a link, or a host.
-    Counters(Source),
-}
-
-impl SubjectName {
-    fn of(subject: Subject, results: &Results) -> SubjectName {
-        let name = |id: NameId| results.name(id).to_owned();
-        match subject {
-            Subject::Workload { name: workload, copy } => SubjectName::Workload { workload: name(workload), copy },
-            Subject::Direction { link, from } => {
-                SubjectName::Counters(Source::Direction { link: name(link), from: name(from) })
-            }
-            Subject::Host { host } => SubjectName::Counters(Source::Host { host: name(host) }),
-        }
-    }
-}
-
 impl SummaryRow {
     /// The subject for people: `web (2)`, `sat from hub`.
     pub fn label(&self) -> String {
-        match &self.subject {
-            SubjectName::Workload { workload, copy } => record::label(workload, *copy),
-            SubjectName::Counters(Source::Direction { link, from }) => format!("{link} from {from}"),
-            SubjectName::Counters(Source::Host { host }) => host.clone(),
-        }
+        self.subject.label()
     }
 }
 
@@ -177,7 +141,7 @@ fn rows(points: &[(Vec<VariedValue>, u32)], confidence: f64, results: &Results) 
                 point: number,
                 values: values.clone(),
                 case: results.name(*case).to_owned(),
-                subject: SubjectName::of(*subject, results),
+                subject: subject.map(|id| results.name(*id).to_owned()),
                 measurement: measurement.map_or(String::new(), |id| results.name(id).to_owned()),
                 unit: unit.map(|id| results.unit(id)),
                 n: known.map_or(0, |known| known.n),
@@ -233,7 +197,7 @@ fn shapes(points: &[(Vec<VariedValue>, u32)], results: &Results) -> Vec<Shape> {
 
 impl Summary {
     /// The summary of points without a key that varies; all their runs are done.
-    fn of(title: &str, confidence: f64, points: &[(Vec<VariedValue>, u32)], results: &Results) -> Summary {
+    pub(super) fn of(title: &str, confidence: f64, points: &[(Vec<VariedValue>, u32)], results: &Results) -> Summary {
         let rows = rows(points, confidence, results);
         let runs = points.iter().map(|(_, count)| *count as usize).sum();
         Summary {
@@ -247,18 +211,6 @@ impl Summary {
             vary: Vec::new(),
             rows,
         }
-    }
-
-    /// The summary of runs of one scenario, each with a seed of its own. `confidence`: of the intervals, in percent.
-    #[must_use]
-    pub fn of_seeds(scenario: &Scenario, confidence: f64, records: &[Record]) -> Summary {
-        let mut results = Results::default();
-        let mut count = 0;
-        for record in records {
-            results.insert(&RunLine::of(0, count, &[], scenario, record));
-            count += 1;
-        }
-        Summary::of(&scenario.title, confidence, &[(Vec::new(), count)], &results)
     }
 
     /// The summary as pretty JSON with a final newline.
@@ -289,11 +241,9 @@ impl Summary {
             let copies = |copy: Option<u32>| copy.map_or(String::new(), |copy| copy.to_string());
             let none = String::new;
             line.extend(match &row.subject {
-                SubjectName::Workload { workload, copy } => [field(workload), copies(*copy), none(), none(), none()],
-                SubjectName::Counters(Source::Direction { link, from }) => {
-                    [none(), none(), field(link), field(from), none()]
-                }
-                SubjectName::Counters(Source::Host { host }) => [none(), none(), none(), none(), field(host)],
+                Subject::Workload { workload, copy } => [field(workload), copies(*copy), none(), none(), none()],
+                Subject::Direction { link, from } => [none(), none(), field(link), field(from), none()],
+                Subject::Host { host } => [none(), none(), none(), none(), field(host)],
             });
             line.extend([row.measurement.as_str(), row.unit.as_ref().map_or("", Unit::symbol)].map(field));
             line.extend([self.confidence.to_string(), row.n.to_string()]);

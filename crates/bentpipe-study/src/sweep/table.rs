@@ -3,6 +3,7 @@
 use super::summary::{Summary, SummaryRow};
 use crate::statistics::differ;
 use bentpipe_lab::report::quantity;
+use indexmap::IndexMap;
 
 /// Lines after which a reader is better served by summary.csv.
 const LINES_MAX: usize = 400;
@@ -17,26 +18,20 @@ impl Summary {
 fn render(summary: &Summary) -> String {
     let mut out = format!("{}\n", summary.title);
     let cases = summary.rows.iter().any(|row| row.case != summary.rows[0].case);
-    let mut blocks: Vec<Vec<&SummaryRow>> = Vec::new();
+    let mut blocks: IndexMap<_, Vec<&SummaryRow>> = IndexMap::new();
     for row in &summary.rows {
         // Where no key varies, the measurements of one subject share a block.
-        let same = |other: &SummaryRow| {
-            (&other.case, &other.subject) == (&row.case, &row.subject)
-                && (summary.vary.is_empty() || other.measurement == row.measurement)
-        };
-        match blocks.iter_mut().find(|block| same(block[0])) {
-            Some(block) => block.push(row),
-            None => blocks.push(vec![row]),
-        }
+        let measurement = (!summary.vary.is_empty()).then_some(&row.measurement);
+        blocks.entry((&row.case, &row.subject, measurement)).or_default().push(row);
     }
     let mut lines = 0;
     let mut left_out = 0;
-    for block in blocks {
+    for block in blocks.values() {
         if lines > 0 && lines + block.len() > LINES_MAX {
             left_out += 1;
             continue;
         }
-        let text = render_block(summary, &block, cases);
+        let text = render_block(summary, block, cases);
         lines += text.lines().count();
         out.push_str(&text);
     }

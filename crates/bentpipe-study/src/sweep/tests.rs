@@ -1,4 +1,4 @@
-use super::counters::Counter;
+use super::counters::parse_all;
 use super::engine::{self, Outcome, Shard, SweepOptions};
 use super::journal::{Folder, SweepRequest};
 use super::plan::{Plan, Request, SeedRule};
@@ -417,7 +417,7 @@ fn the_summary_reads_well() {
 #[test]
 fn links_and_hosts_are_measured_where_asked() {
     let scratch = Scratch::new("counters");
-    let measure = ["link_bytes", "utilization", "pure_acks"].map(|id| Counter::parse(id).unwrap()).to_vec();
+    let measure = parse_all(&["link_bytes", " utilization", "pure_acks"].map(str::to_owned)).unwrap();
     let mut asked = Request { measure, ..request(&["links.sat.noise.ratio=1e-9,1e-5"]) };
     asked.seeds = SeedRule::Count(2);
     let plan = planned(asked.clone());
@@ -442,7 +442,13 @@ fn links_and_hosts_are_measured_where_asked() {
     asked.measure.clear();
     let other = run(&planned(asked), &options(&scratch.0), &Virtual).unwrap_err().to_string();
     assert!(other.contains("--measure: link_bytes; utilization; pure_acks there, none now"), "{other}");
-    let wrong = Counter::parse("droped_packets").unwrap_err().to_string();
+    let wrong = |texts: &[&str]| {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        parse_all(&texts).unwrap_err().to_string()
+    };
+    let twice = wrong(&["pure_acks", "link_bytes", "pure_acks "]);
+    assert_eq!(twice, "--measure pure_acks: is there twice; allowed: each counter once");
+    let wrong = wrong(&["droped_packets"]);
     assert!(wrong.contains("did you mean dropped_packets?") && wrong.contains("utilization"), "{wrong}");
 }
 

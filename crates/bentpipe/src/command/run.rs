@@ -2,8 +2,7 @@
 
 use super::BadInput;
 use crate::cli::{Compare, RunArguments};
-use crate::files::write_whole;
-use crate::results::{RECORD, REPORT, ResultsFolder, Saved};
+use crate::results::{RECORD, REPORT, ResultsFolder, SUMMARY, Saved};
 use crate::{stop, terminal};
 use anyhow::Context;
 use bentpipe_host::namespace::{Privilege, acquire_privilege};
@@ -17,9 +16,10 @@ use bentpipe_lab::simulated::{self, SimulatedError, SimulatedOptions};
 use bentpipe_lab::thinning::SeriesPoints;
 use bentpipe_net::text::printable;
 use bentpipe_net::time;
-use bentpipe_study::sweep::summary::Summary;
+use bentpipe_study::sweep::seeds::SeedResults;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -29,8 +29,6 @@ use std::time::{Duration, Instant};
 const EXIT_INVALID: u8 = 3;
 /// Confidence of the intervals over several seeds, in percent.
 const CONFIDENCE: f64 = 99.0;
-/// The summary of several seeds.
-const SUMMARY: &str = "summary.csv";
 
 /// Runs the scenario and leaves record.json and report.html.
 pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
@@ -45,6 +43,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
         scenario = scenario.compare_gateway().map_err(BadInput::from)?;
     }
     let left_out = check(&scenario, &arguments)?;
+    let seeds = arguments.seeds.map(|count| scenario.run_seeds(count)).transpose().map_err(BadInput::from)?;
     if arguments.check {
         let workloads: usize = scenario.cases.iter().map(|case| case.workloads.len()).sum();
         let left_out = if left_out.is_empty() { String::new() } else { format!("; left out: {}", left_out.join(", ")) };
@@ -64,7 +63,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let stop = stop::flag_on_signals()?;
     let series = if arguments.raw_series { SeriesPoints::All } else { SeriesPoints::Bounded };
     let run = Run { privilege, pcap: arguments.pcap, skip_live: arguments.skip_live, series, stop: &stop };
-    match arguments.seeds {
+    match seeds {
         Some(seeds) => run.seeds(&mut scenario, out, seeds, arguments.json),
         None => run.one(&scenario, out, arguments.json),
     }
@@ -101,11 +100,17 @@ impl Run<'_> {
         record
     }
 
-    /// Runs a scenario once, and leaves record.json and report.html.
-    fn one(&self, scenario: &Scenario, mut out: ResultsFolder, as_json: bool) -> anyhow::Result<ExitCode> {
+    /// Runs a scenario once and saves what comes out.
+    fn finish(&self, scenario: &Scenario, mut out: ResultsFolder) -> anyhow::Result<Finished> {
         let record = self.record(scenario, &mut out)?;
         let json = record.to_json().context("cannot write the record as JSON")?;
         let saved = out.save(json.as_bytes(), report::html(&record).as_bytes());
+        Ok(Finished { record, json, saved })
+    }
+
+    /// Runs a scenario once, and leaves record.json and report.html.
+    fn one(&self, scenario: &Scenario, out: ResultsFolder, as_json: bool) -> anyhow::Result<ExitCode> {
+        let Finished { record, json, saved } = self.finish(scenario, out)?;
         let printed = if as_json {
             terminal::print_json(&json)
         } else {
@@ -122,7 +127,7 @@ impl Run<'_> {
         let not_saved = saved.problem.is_some();
         report_problem(saved);
         unless_closed(printed)?;
-        Ok(if not_saved { ExitCode::FAILURE } else { ExitCode::from(status(&record)) })
+        Ok(if not_saved { ExitCode::FAILURE } else { ExitCode::from(End::of(&record).status()) })
     }
 
     /// Runs a scenario with several seeds, and leaves each run's results in a folder of its own, and their summary.
@@ -130,53 +135,98 @@ impl Run<'_> {
         &self,
         scenario: &mut Scenario,
         out: ResultsFolder,
-        seeds: u32,
+        seeds: Range<u64>,
         as_json: bool,
     ) -> anyhow::Result<ExitCode> {
-        let (first, own) = (scenario.seed, scenario.overrides.clone());
-        let (mut records, mut worst, mut not_saved) = (Vec::new(), 0, 0);
-        for number in 0..seeds {
-            scenario.seed = first.wrapping_add(u64::from(number));
-            scenario.overrides = [&own[..], &[format!("seed={}", scenario.seed)]].concat();
-            let mut folder = out.inner(&format!("seed-{}", scenario.seed))?;
-            let record = self.record(scenario, &mut folder)?;
-            let json = record.to_json().context("cannot write the record as JSON")?;
-            let saved = folder.save(json.as_bytes(), report::html(&record).as_bytes());
-            not_saved += usize::from(saved.problem.is_some());
+        let (first, wanted, own) = (seeds.start, seeds.end - seeds.start, scenario.overrides.clone());
+        let (mut results, mut worst, mut failed) = (SeedResults::default(), 0, false);
+        for seed in seeds {
+            scenario.seed = seed;
+            scenario.overrides = [&own[..], &[format!("seed={seed}")]].concat();
+            let folder = out.inner(&format!("seed-{seed}")).map_err(anyhow::Error::from);
+            let Finished { record, saved, .. } = match folder.and_then(|folder| self.finish(scenario, folder)) {
+                Ok(finished) => finished,
+                Err(error) if seed == first => return Err(error),
+                Err(error) => {
+                    terminal::print_line(format_args!("bentpipe: seed {seed}: {error:#}"));
+                    failed = true;
+                    break;
+                }
+            };
+            failed |= saved.problem.is_some();
             report_problem(saved);
-            let code = status(&record);
-            if code == EXIT_INVALID {
-                terminal::print_line(format_args!("seed {}: the run is invalid and does not count", scenario.seed));
-            }
-            worst = worst.max(code);
-            match code {
-                stop::EXIT_INTERRUPTED => break,
-                EXIT_INVALID => {}
-                _ => records.push(record),
+            let end = End::of(&record);
+            worst = worst.max(end.status());
+            match end {
+                End::Complete => results.insert(scenario, &record),
+                End::Incomplete => terminal::print_line(format_args!("seed {seed}: the run failed and does not count")),
+                End::Invalid => {
+                    terminal::print_line(format_args!("seed {seed}: the run is invalid and does not count"));
+                }
+                End::Interrupted => break,
             }
         }
-        let summary = Summary::of_seeds(scenario, CONFIDENCE, &records);
-        let table = out.path().join(SUMMARY);
-        write_whole(&table, summary.to_csv().as_bytes())?;
+        let summary = results.summary(&scenario.title, wanted as u32, CONFIDENCE);
+        let saved = out.save_summary(summary.to_csv().as_bytes());
         unless_closed(if as_json {
             terminal::print_json(&summary.to_json().context("cannot write the summary as JSON")?)
         } else {
-            let (seeds, folder, text) = (records.len(), out.path().display(), summary.to_text());
-            let places = format!("results: {folder}/seed-*/{RECORD}\nsummary: {folder}/{SUMMARY}\n");
-            terminal::print(&format!("{text}\n{seeds} seed(s), from {first}.\n{places}"))
+            let (count, folder, mut text) = (results.count(), out.path().display(), summary.to_text());
+            text.push_str(&format!("\n{count} seed(s), from {first}.\nresults: {folder}/seed-*/{RECORD}\n"));
+            if let Ok(Some(earlier)) = &saved {
+                text.push_str(&format!("earlier summary: {}\n", earlier.display()));
+            }
+            if saved.is_ok() {
+                text.push_str(&format!("summary: {folder}/{SUMMARY}\n"));
+            }
+            terminal::print(&text)
         })?;
-        Ok(if not_saved > 0 { ExitCode::FAILURE } else { ExitCode::from(worst) })
+        saved?;
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::from(worst) })
     }
 }
 
-/// The exit status of a record that was saved.
-fn status(record: &Record) -> u8 {
-    if record.interrupted {
-        stop::EXIT_INTERRUPTED
-    } else if record.cases.iter().any(|case| !case.validity.valid) {
-        EXIT_INVALID
-    } else {
-        u8::from(!record.complete)
+/// A run that ended, and where its results are.
+struct Finished {
+    record: Record,
+    /// The record as JSON.
+    json: String,
+    saved: Saved,
+}
+
+/// The end of a run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Complete,
+    /// A case did not run to its end.
+    Incomplete,
+    /// It was later than its limits.
+    Invalid,
+    /// A signal stopped it.
+    Interrupted,
+}
+
+impl End {
+    fn of(record: &Record) -> End {
+        if record.interrupted {
+            End::Interrupted
+        } else if record.cases.iter().any(|case| !case.validity.valid) {
+            End::Invalid
+        } else if record.complete {
+            End::Complete
+        } else {
+            End::Incomplete
+        }
+    }
+
+    /// The exit status; that of several runs is the highest.
+    fn status(self) -> u8 {
+        match self {
+            End::Complete => 0,
+            End::Incomplete => 1,
+            End::Invalid => EXIT_INVALID,
+            End::Interrupted => stop::EXIT_INTERRUPTED,
+        }
     }
 }
 

@@ -12,11 +12,10 @@ use bentpipe_lab::simulated;
 use bentpipe_net::problem::Problem;
 use bentpipe_study::pool;
 use bentpipe_study::runner::{Runner, Virtual};
-use bentpipe_study::sweep::counters::Counter;
 use bentpipe_study::sweep::engine::{self, Outcome, Shard, SweepOptions};
 use bentpipe_study::sweep::plan::{Plan, Request, SeedRule};
 use bentpipe_study::sweep::summary::{Summary, summarise};
-use bentpipe_study::sweep::{SweepError, parquet};
+use bentpipe_study::sweep::{SweepError, counters, parquet};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,8 +38,7 @@ pub fn run(arguments: SweepArguments) -> anyhow::Result<ExitCode> {
         true => SeedRule::Count(arguments.seeds),
         false => SeedRule::Until { limits: limits.clone(), min: *min, max: *max },
     };
-    let measure = arguments.measure.iter().map(|text| Counter::parse(text.trim()));
-    let measure = measure.collect::<Result<Vec<_>, _>>().map_err(explained)?;
+    let measure = counters::parse_all(&arguments.measure).map_err(explained)?;
     let request = Request {
         source_name: name.clone(),
         text,

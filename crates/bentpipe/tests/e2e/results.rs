@@ -30,10 +30,10 @@ fn a_folder_that_takes_nothing_is_refused_before_the_run() {
 }
 
 /// Runs with `out` on a disk that has room for the folder and nothing else; temporary files go to `temporary`.
-fn with_a_full_disk(place: &Place, temporary: &str) -> Ended {
+fn with_a_full_disk(place: &Place, temporary: &str, options: &str) -> Ended {
     let line = format!(
         "mkdir out && mount -t tmpfs -o size=64k none out && head -c 65536 /dev/zero >out/fill; \
-         TMPDIR={temporary} {} run s.toml --virtual --out out; status=$?; ls -A out; exit $status",
+         TMPDIR={temporary} {} run s.toml --virtual --out out {options}; status=$?; ls -A out; exit $status",
         env!("CARGO_BIN_EXE_bentpipe")
     );
     // An ordinary user may mount in a user namespace of its own.
@@ -49,7 +49,7 @@ fn a_full_disk_does_not_cost_the_run() {
     for user in users() {
         let place = place(user);
         let temporary = place.at("tmp").display().to_string();
-        let ended = with_a_full_disk(&place, &temporary).expect(1);
+        let ended = with_a_full_disk(&place, &temporary, "").expect(1);
         assert!(ended.stderr.contains("No space left") && ended.stderr.contains("results are in"), "{}", ended.stderr);
         assert!(ended.stdout.contains("WORKLOAD"), "the table: {}", ended.stdout);
         let elsewhere = place.list("tmp").pop().expect("a folder among the temporary files");
@@ -58,9 +58,16 @@ fn a_full_disk_does_not_cost_the_run() {
         assert!(ended.stdout.ends_with("fill\n"), "nothing half written: {}", ended.stdout);
         // No other place either: the table is all there is.
         std::fs::remove_dir(place.at("out")).unwrap();
-        let ended = with_a_full_disk(&place, "/nonexistent").expect(1);
+        let ended = with_a_full_disk(&place, "/nonexistent", "").expect(1);
         assert!(ended.stderr.contains("the record is lost"), "{}", ended.stderr);
         assert!(ended.stdout.contains("WORKLOAD"), "the table: {}", ended.stdout);
+        // Each of several runs has a folder of its own, and the table of them all is printed.
+        std::fs::remove_dir(place.at("out")).unwrap();
+        let before = place.list("tmp").len();
+        let ended = with_a_full_disk(&place, &temporary, "--seeds 3").expect(1);
+        assert_eq!(place.list("tmp").len() - before, 3, "{:?}", place.list("tmp"));
+        assert!(ended.stdout.contains("Completion time") && ended.stdout.contains("3 seed(s)"), "{}", ended.stdout);
+        assert!(ended.stderr.contains("cannot write out/summary.csv: No space left"), "{}", ended.stderr);
     }
 }
 

@@ -74,6 +74,15 @@ fn a_case_runs_with_several_seeds() {
     let [mean, median, half_width, least, most, failed, errors] = cells[..] else { panic!("{row}") };
     assert!(least < median && median < most && least < mean && half_width > 0.0, "{row}");
     assert_eq!((failed, errors), (0.0, 0.0));
+    // Earlier results are kept, those of seeds and their summary.
+    let table = place.bentpipe(&[&arguments[..6], &["2", "--out", "out"]].concat()).ends().expect(0).stdout;
+    assert!(table.contains("earlier summary: out/summary-1.csv"), "{table}");
+    assert_eq!(place.read("out/summary-1.csv"), times);
+    assert!(place.read("out/summary.csv").contains(",completion_time,s,99,2,"));
+    assert_eq!(place.list("out/seed-10"), ["record-1.json", "record.json", "report-1.html", "report.html"]);
+    let last = ["--set", "seed=9223372036854775806", "--seeds", "3"];
+    let wrong = place.bentpipe(&[&arguments[..3], &last].concat()).ends().expect(2);
+    assert!(wrong.stderr.contains("seed: 9223372036854775806 is too high for 3 runs"), "{}", wrong.stderr);
     let wrong = place.bentpipe(&["run", "s.toml", "--virtual", "--case", "quite"]).ends().expect(2);
     assert!(wrong.stderr.contains("there is no case \"quite\" (did you mean quiet?)"), "{}", wrong.stderr);
 }
