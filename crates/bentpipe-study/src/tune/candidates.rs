@@ -1,10 +1,10 @@
 //! Candidates for settings, from closed forms: each with its values, its hosts, its reason and its source.
 //! Whether it helps is the simulator's to say.
 
+use super::buffers::{RECEIVE_BUFFER_DEFAULT, RECEIVE_LIMIT_DEFAULT, SEND_BUFFER_DEFAULT, SEND_LIMIT_DEFAULT};
 use super::candidate::{Candidate, Path};
 use super::commands::is_allowed_anyway;
 use super::hosts::{Atom, Hosts, Side};
-use super::measure::{RECEIVE_BUFFER_DEFAULT, RECEIVE_LIMIT_DEFAULT, SEND_BUFFER_DEFAULT, SEND_LIMIT_DEFAULT};
 use super::mtu;
 use crate::predict::leaves_to_chance;
 use bentpipe_apps::Direction;

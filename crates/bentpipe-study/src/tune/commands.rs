@@ -3,8 +3,8 @@
 //! Only what the kernel keeps becomes a command: sysctls, and attributes of the route that leads over the link. Each is
 //! run and read back in a test.
 
+use super::buffers::{RECEIVE_BUFFER_DEFAULT, RECEIVE_BUFFER_RECENT, SEND_BUFFER_DEFAULT};
 use super::hosts::{Atom, Side};
-use super::measure::{RECEIVE_BUFFER_DEFAULT, RECEIVE_BUFFER_RECENT, SEND_BUFFER_DEFAULT};
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::DataSize;
 use serde::Serialize;

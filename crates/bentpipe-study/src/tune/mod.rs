@@ -1,6 +1,7 @@
 //! Settings of ordinary hosts for a link, their reasons and gains: candidates from closed forms, confirmed by
 //! simulation, as commands for Linux, and measured live. `docs/explanation/tuning.md` explains it.
 
+mod buffers;
 mod candidate;
 mod candidates;
 mod circuit;
