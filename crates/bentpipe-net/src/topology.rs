@@ -38,6 +38,8 @@ pub struct Plan {
     pub sites: Vec<SitePlan>,
     /// Links as given, with the interfaces of each port.
     pub links: Vec<LinkPlan>,
+    /// Number of segments.
+    pub segments: usize,
 }
 
 /// One site.
@@ -150,14 +152,13 @@ impl Plan {
     #[must_use]
     pub fn table_routes(&self, site: usize) -> Vec<TableRoute> {
         let SitePlan { interfaces, routes, .. } = &self.sites[site];
-        let segments = self.sites.iter().flat_map(|site| &site.interfaces).map(|interface| interface.segment + 1).max();
         let own: BTreeSet<usize> = interfaces.iter().map(|interface| interface.segment).collect();
         let hop = |route: &RoutePlan| (route.via, route.interface);
         match &routes[..] {
             [first, rest @ ..]
                 if !rest.is_empty()
                     && rest.iter().all(|route| hop(route) == hop(first))
-                    && routes.len() + own.len() == segments.unwrap_or(0) =>
+                    && routes.len() + own.len() == self.segments =>
             {
                 let (via, interface) = hop(first);
                 vec![TableRoute { network: network(0), prefix: BLOCK_PREFIX, via, interface }]
@@ -310,6 +311,7 @@ impl Plan {
         if order.len() > SEGMENTS_MAX {
             return Err(PlanError::TooMany);
         }
+        self.segments = order.len();
         for (l, link) in self.links.iter().enumerate() {
             let number = order.iter().position(|n| *n == segment[l]).unwrap_or(0);
             for (site, interface) in &link.ports {
