@@ -10,8 +10,7 @@ pub fn text(value: &impl Serialize) -> Result<String, serde_json::Error> {
     let mut out = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut out, Lines::default()))?;
     out.push(b'\n');
-    // It writes what serde_json gives it, which is UTF-8.
-    Ok(String::from_utf8(out).unwrap_or_else(|error| unreachable!("{error}")))
+    String::from_utf8(out).map_err(serde::ser::Error::custom)
 }
 
 /// Lists that stand on one line as a whole.

@@ -30,14 +30,7 @@ pub fn workloads(case: &CaseRecord, id: &str) -> Vec<Chart> {
             _ if name == RTT.name => "Round-trip time".to_string(),
             _ => quantity::name(name),
         };
-        charts.extend(chart(
-            format!("{id}-users-{}", charts.len()),
-            &title,
-            false,
-            id,
-            case.seconds,
-            (&lines, lines.len()),
-        ));
+        charts.extend(chart(format!("{id}-users-{}", charts.len()), &title, false, id, case.seconds, &lines, 0));
     }
     charts
 }
@@ -49,26 +42,12 @@ pub fn links(case: &CaseRecord, id: &str) -> Vec<Chart> {
         let rates: Vec<(String, Series)> = link.directions.iter().flat_map(delivered_rate).collect();
         let lines: Vec<(String, &Series)> = rates.iter().map(|(label, s)| (label.clone(), s)).collect();
         let title = format!("{DELIVERED}, {}", link.name);
-        charts.extend(chart(
-            format!("{id}-links-{}", charts.len()),
-            &title,
-            false,
-            id,
-            case.seconds,
-            (&lines, lines.len()),
-        ));
+        charts.extend(chart(format!("{id}-links-{}", charts.len()), &title, false, id, case.seconds, &lines, 0));
         for (name, title, step) in LINK_CHARTS {
             let lines: Vec<(String, &Series)> =
                 link.directions.iter().flat_map(|d| of_direction(d, name)).filter(|(_, s)| any_above_zero(s)).collect();
             let title = if case.links.len() > 1 { format!("{title}, {}", link.name) } else { (*title).to_string() };
-            charts.extend(chart(
-                format!("{id}-links-{}", charts.len()),
-                &title,
-                *step,
-                id,
-                case.seconds,
-                (&lines, lines.len()),
-            ));
+            charts.extend(chart(format!("{id}-links-{}", charts.len()), &title, *step, id, case.seconds, &lines, 0));
         }
     }
     charts
@@ -77,9 +56,7 @@ pub fn links(case: &CaseRecord, id: &str) -> Vec<Chart> {
 /// The charts of TCP as its host sees it.
 pub fn tcp(case: &CaseRecord, id: &str) -> Vec<Chart> {
     let lines = sampled(case, "cwnd");
-    chart(format!("{id}-tcp"), "TCP congestion window", true, id, case.seconds, (&lines, lines.len()))
-        .into_iter()
-        .collect()
+    chart(format!("{id}-tcp"), "TCP congestion window", true, id, case.seconds, &lines, 0).into_iter().collect()
 }
 
 /// The same workload's series in every case, where at least two cases have them, and the number of charts left out.
@@ -100,8 +77,7 @@ pub fn compared<'a>(record: &'a Record) -> (Vec<Chart>, usize) {
             left_out += 1;
             continue;
         }
-        let mut lines = Vec::new();
-        let mut total = 0;
+        let (mut lines, mut lines_left_out) = (Vec::new(), 0);
         // Of many runs the first of each case: the others stand in the case's own charts, or in the record.
         let each = (LINES_MAX / cases.len()).max(1);
         for ((case, _), runs) in cases.iter().zip(runs_of) {
@@ -109,18 +85,19 @@ pub fn compared<'a>(record: &'a Record) -> (Vec<Chart>, usize) {
             let with = |w: &&'a WorkloadRecord| Some((*w, w.series.iter().find(|s| s.quantity == *series)?));
             let mut drawn = 0;
             for (w, series) in runs.iter().filter_map(with) {
-                total += 1;
-                if drawn < each {
-                    let label = if several { format!("{} {}", case.name, number(w)) } else { case.name.clone() };
-                    lines.push((label, series));
-                    drawn += 1;
+                if drawn == each {
+                    lines_left_out += 1;
+                    continue;
                 }
+                let label = if several { format!("{} {}", case.name, number(w)) } else { case.name.clone() };
+                lines.push((label, series));
+                drawn += 1;
             }
         }
         let name = if runs.iter().all(|run| run.copy == runs[0].copy) { runs[0].label() } else { runs[0].name.clone() };
         let title = format!("{name}: {}", quantity::name(series));
         let id = format!("compared-{}", charts.len());
-        charts.extend(chart(id, &title, false, "compared", x_max, (&lines, total)));
+        charts.extend(chart(id, &title, false, "compared", x_max, &lines, lines_left_out));
     }
     charts.extend(delivered_compared(record, x_max));
     (charts, left_out)
@@ -155,14 +132,7 @@ fn delivered_compared(record: &Record, x_max: f64) -> Vec<Chart> {
         let rates: Vec<(String, Series)> = record.cases.iter().filter_map(same).collect();
         let lines: Vec<(String, &Series)> = rates.iter().map(|(label, s)| (label.clone(), s)).collect();
         let title = format!("{DELIVERED}, {}", link.name);
-        charts.extend(chart(
-            format!("compared-link-{}", charts.len()),
-            &title,
-            false,
-            "compared",
-            x_max,
-            (&lines, lines.len()),
-        ));
+        charts.extend(chart(format!("compared-link-{}", charts.len()), &title, false, "compared", x_max, &lines, 0));
     }
     charts
 }
@@ -182,21 +152,22 @@ fn delivered_rate(direction: &DirectionRecord) -> Option<(String, Series)> {
     Some((direction.label(), Series::new("delivered_rate", Unit::BitsPerSecond, points)))
 }
 
-/// `lines`: those that may be drawn, and the number of those that there are.
+/// `left_out`: lines that there are besides `lines`, of which the first [`LINES_MAX`] are drawn.
 fn chart(
     id: String,
     title: &str,
     step: bool,
     group: &str,
     seconds: f64,
-    (all, total): (&[(String, &Series)], usize),
+    lines: &[(String, &Series)],
+    left_out: usize,
 ) -> Option<Chart> {
-    let mut drawable: Vec<&(String, &Series)> = all.iter().filter(|(_, s)| has_points(s)).collect();
-    let total = total - (all.len() - drawable.len());
+    let mut drawable: Vec<&(String, &Series)> = lines.iter().filter(|(_, s)| has_points(s)).collect();
+    let total = drawable.len() + left_out;
     drawable.truncate(LINES_MAX);
     let drawn = drawable.len();
-    let left_out = total > drawn;
-    let note = if left_out { format!("{drawn} of {total} lines drawn; the record holds all.") } else { String::new() };
+    let note =
+        if total > drawn { format!("{drawn} of {total} lines drawn; the record holds all.") } else { String::new() };
     let unit = &drawable.first()?.1.unit;
     let values = || drawable.iter().flat_map(|(_, s)| &s.points).filter(|point| can_be_drawn(point));
     let largest = values().map(|(_, y)| y.abs()).fold(0.0, f64::max);
