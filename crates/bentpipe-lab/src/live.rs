@@ -3,6 +3,7 @@
 mod collect;
 mod commands;
 mod gateways;
+mod tcp_samplers;
 
 use crate::collect::workloads::EndedCommand;
 use crate::events::{Punctuality, Sink, WorldState, link_state};
@@ -14,7 +15,6 @@ use bentpipe_apps::report::{App, Report};
 use bentpipe_host::driver::{RunningApp, SiteDriver};
 use bentpipe_host::emulation::{Emulation, EmulationError, Setup};
 use bentpipe_host::namespace::Privilege;
-use bentpipe_host::tcp_samples::TcpSampler;
 use bentpipe_host::tcp_stack;
 use bentpipe_host::waker::{Waker, wait_for_any};
 use bentpipe_net::problem::{KeyProblem, Problem};
@@ -22,11 +22,12 @@ use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::Plan;
 use commands::{RunningCommand, check_program};
 use gateways::Pairs;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
+use tcp_samplers::TcpSamplers;
 
 /// Options of a run.
 #[derive(Clone, Debug)]
@@ -78,10 +79,7 @@ pub enum LiveError {
 
 /// Longest sleep: a stop takes effect after this time at most.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// Interval between samples of the kernel's TCP state.
-const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// Sites that are sampled so often; of twice as many, each is half as often.
-const SITES_SAMPLED_TOGETHER: usize = 8;
+
 /// Checks what only a live run needs, before anything starts: settings this kernel keeps, programs that exist.
 pub fn check(scenario: &Scenario) -> Result<(), Problem> {
     let place = |problem: KeyProblem| problem.within(&scenario.source_name, &scenario.text);
@@ -125,7 +123,7 @@ struct CaseRun<'a> {
     case: &'a Case,
     // Dropped in this order: programs end before the network they use.
     schedule: Schedule<'a, LiveWorld>,
-    samplers: Vec<(String, TcpSampler)>,
+    tcp: TcpSamplers,
     world: LiveWorld,
     notes: Vec<String>,
 }
@@ -140,20 +138,6 @@ struct LiveWorld {
     ends: Waker,
     /// Ends of commands (pidfd) that were not announced yet.
     commands: Vec<OwnedFd>,
-}
-
-/// Sites that have TCP connections of their own: those of workloads, services and gateways.
-fn sampled_sites(case: &Case) -> BTreeSet<&str> {
-    let workloads = case.workloads.iter().map(|workload| &workload.placement);
-    let placements = workloads.chain(case.services.iter().map(|service| &service.placement));
-    let parties = placements.flat_map(|placement| placement.parties.iter().map(|party| party.site.as_str()));
-    parties.chain(case.pairs.iter().flat_map(|pair| pair.sites.iter().map(String::as_str))).collect()
-}
-
-/// Time between samples of each of so many sites: each costs a walk through all the machine's connections.
-fn sample_every(sites: usize) -> Duration {
-    let shares = sites.div_ceil(SITES_SAMPLED_TOGETHER).max(1);
-    Duration { ns: SAMPLE_EVERY.ns * shares as u64 }
 }
 
 impl<'a> CaseRun<'a> {
@@ -172,20 +156,7 @@ impl<'a> CaseRun<'a> {
             resolver: None,
         };
         let emulation = Emulation::start(&setup, options.privilege)?;
-        let clock = emulation.clock();
-        let mut samplers = Vec::new();
-        let mut notes = Vec::new();
-        let sampled = sampled_sites(case);
-        let every = sample_every(sampled.len());
-        if every > SAMPLE_EVERY {
-            notes.push(format!("the TCP state of {} sites was sampled every {every}", sampled.len()));
-        }
-        for (site, plan) in emulation.plan.sites.iter().enumerate().filter(|(_, plan)| sampled.contains(&*plan.name)) {
-            match TcpSampler::start(emulation.namespace(site), clock, every) {
-                Ok(sampler) => samplers.push((plan.name.clone(), sampler)),
-                Err(error) => notes.push(format!("no samples of the TCP state of {}: {error}", plan.name)),
-            }
-        }
+        let (tcp, notes) = TcpSamplers::start(case, &emulation);
         let gateways = Pairs::start(case, scenario.seed, &emulation)
             .map_err(|(site, source)| LiveError::Gateway { site, source })?;
         let ends = Waker::new().map_err(|error| LiveError::Emulation(EmulationError::Start(error)))?;
@@ -193,7 +164,7 @@ impl<'a> CaseRun<'a> {
         let mut world = LiveWorld { gateways, drivers, emulation, limits: case.lateness, ends, commands };
         let schedule_options = ScheduleOptions { skip_commands: false, series: options.series };
         let schedule = Schedule::start(case, scenario.seed, schedule_options, &mut world)?;
-        Ok(CaseRun { case, schedule, samplers, world, notes })
+        Ok(CaseRun { case, schedule, tcp, world, notes })
     }
 
     fn finish(mut self) -> CaseRecord {
@@ -203,7 +174,7 @@ impl<'a> CaseRun<'a> {
         let (left, remarks) = gateways.finish();
         self.notes.extend(remarks);
         drop(drivers);
-        let samples = self.samplers.into_iter().map(|(site, sampler)| (site, sampler.finish())).collect();
+        let samples = self.tcp.finish();
         let plan = emulation.plan.clone();
         let effective = (0..plan.sites.len()).map(|site| emulation.effective_settings(site).to_vec()).collect();
         let outcome = emulation.finish();
@@ -320,22 +291,5 @@ fn machine(privilege: Privilege) -> Machine {
         kernel: format!("{} {} {}", kind.trim(), release.trim(), std::env::consts::ARCH),
         cores: std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
         privileged: privilege == Privilege::Root,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_sites_with_connections_are_sampled_and_many_of_them_less_often() {
-        let text = "title = 'x'\n[links.a]\nkind = 'lan'\nbetween = ['hub', 'one', 'two']\n\
-            [links.b]\nkind = 'lan'\nbetween = ['hub', 'three']\n[hosts.hub]\nrole = 'router'\n\
-            [[services]]\nsite = 'two'\napp = 'http'\n\
-            [[workloads]]\napp = 'bulk'\nclient = 'one'\nserver = 'three'\nbytes = '1 kB'\n";
-        let scenario = Scenario::parse("x.toml", text, &[]).unwrap();
-        assert_eq!(sampled_sites(&scenario.cases[0]).into_iter().collect::<Vec<_>>(), ["one", "three", "two"]);
-        let every = [0, 1, 8, 9, 300].map(|sites| sample_every(sites).as_secs_f64());
-        assert_eq!(every, [0.1, 0.1, 0.1, 0.2, 3.8]);
     }
 }
