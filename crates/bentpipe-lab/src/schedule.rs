@@ -90,6 +90,8 @@ pub struct Schedule<'a, W: World> {
     changed: BTreeSet<usize>,
     /// Tasks that are not over: those in the background, and those that are waited for.
     left: Left,
+    /// Tasks a run of which is under way.
+    running: BTreeSet<usize>,
     services: Vec<RunningService<'a, W>>,
     records: WorkloadRecords,
     interrupted: bool,
@@ -198,6 +200,7 @@ impl<'a, W: World> Schedule<'a, W> {
             left: Left { background, waited_for, only_background: waited_for == 0 },
             due: BTreeSet::new(),
             changed: BTreeSet::new(),
+            running: BTreeSet::new(),
             tasks,
             services,
             records: WorkloadRecords::new(options.series),
@@ -220,9 +223,9 @@ impl<'a, W: World> Schedule<'a, W> {
                 break Why::Cancelled;
             }
             if events.is_due(now) {
-                let running = self.tasks.iter().filter(|task| task.running.is_some()).count();
-                let waiting = self.tasks.iter().filter(|task| task.running.is_none() && task.runs_left()).count();
-                let workloads = self.tasks.iter().filter_map(|task| task.snapshot(world));
+                let running = self.running.len();
+                let waiting = self.left.background + self.left.waited_for - running;
+                let workloads = self.running.iter().filter_map(|i| self.tasks[*i].snapshot(world));
                 let workloads = workloads.take(events.workloads_max()).collect();
                 events.snapshot(now, world.state(), workloads, (running, waiting));
             }
@@ -233,7 +236,7 @@ impl<'a, W: World> Schedule<'a, W> {
             }
         };
         let now = world.now();
-        for i in 0..self.tasks.len() {
+        for i in std::mem::take(&mut self.running) {
             if let Some(running) = self.tasks[i].running.take() {
                 self.end(i, running, now, why, world, &mut events);
             }
@@ -301,7 +304,7 @@ impl<'a, W: World> Schedule<'a, W> {
         changed || !self.changed.is_empty()
     }
 
-    /// As [`Schedule::step`]; keeps the agenda of what is due and the numbers of what is left.
+    /// As [`Schedule::step`]; keeps the agenda of what is due, the tasks that run and the numbers of what is left.
     fn step_and_note(&mut self, i: usize, now: Instant, world: &mut W, events: &mut Emitter<'_>) -> bool {
         let was_left = self.tasks[i].is_left();
         let changed = self.step(i, now, world, events);
@@ -310,6 +313,11 @@ impl<'a, W: World> Schedule<'a, W> {
         }
         self.set_due(i);
         let task = &self.tasks[i];
+        if task.running.is_some() {
+            self.running.insert(i);
+        } else {
+            self.running.remove(&i);
+        }
         if was_left && !task.is_left() {
             let left = if task.workload.background { &mut self.left.background } else { &mut self.left.waited_for };
             *left -= 1;

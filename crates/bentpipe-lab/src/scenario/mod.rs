@@ -289,14 +289,12 @@ impl From<AxisText> for Axis {
 
 impl Case {
     fn from_text(name: &str, text: &ScenarioText, folder: &Path, registry: &Registry) -> Result<Case, KeyProblem> {
-        let read_links = |workloads: Workloads| -> Result<Vec<LinkUse>, KeyProblem> {
-            let kinds = registry.links.clone().with_workloads(workloads);
-            let links = text.links.iter().map(|(link, table)| {
-                LinkUse::from_table(link, table, folder, &kinds).map_err(|p| p.under(&format!("links.{link}")))
-            });
-            links.collect()
+        let read_link = |name: &str, kinds: &LinkKinds| {
+            LinkUse::from_table(name, &text.links[name], folder, kinds).map_err(|p| p.under(&format!("links.{name}")))
         };
-        let mut links = read_links(Workloads::Any)?;
+        let kinds = registry.links.clone().with_workloads(Workloads::Any);
+        let mut links: Vec<LinkUse> =
+            text.links.keys().map(|name| read_link(name, &kinds)).collect::<Result<_, KeyProblem>>()?;
         if links.is_empty() {
             return Err(KeyProblem::new("links", "no link; allowed: at least one, such as [links.sat]"));
         }
@@ -318,9 +316,13 @@ impl Case {
         }
         let pairs = gateway::pairs(text.gateways.iter(), &registry.front_ends, &links, &roles)?;
         let (workloads, services) = Workload::read_all(&text.workloads, &text.services, registry, &sites)?;
-        if links.iter().any(LinkUse::has_classes) {
+        if links.iter().any(LinkUse::may_have_classes) {
             // Sites are known from the links, and ports from the sites' workloads: only now can a class name one.
-            links = read_links(Workloads::Known(Arc::new(Workload::ports_by_name(&workloads))))?;
+            let ports = Workloads::Known(Arc::new(Workload::ports_by_name(&workloads)));
+            let kinds = registry.links.clone().with_workloads(ports);
+            for link in links.iter_mut().filter(|link| link.may_have_classes()) {
+                *link = read_link(&link.name, &kinds)?;
+            }
         }
         let default = LatenessLimits::default();
         let lateness = text.lateness.as_ref().map_or(default, |limits| LatenessLimits {
@@ -447,8 +449,8 @@ impl LinkUse {
         Ok(LinkUse { name: name.to_owned(), kind, sites, config })
     }
 
-    /// True if a queue may tell classes of packets apart.
-    fn has_classes(&self) -> bool {
+    /// True if a queue may tell classes of packets apart: any but a FIFO.
+    fn may_have_classes(&self) -> bool {
         [&self.config.forward, &self.config.back].iter().any(|direction| direction.queue.fifo_limit().is_none())
     }
 }
