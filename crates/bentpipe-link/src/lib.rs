@@ -8,6 +8,7 @@
 //!
 //! [`bentpipe_net::time::Instant::FAR`] stands for "never" in all of them.
 
+pub mod agenda;
 pub mod catalogue;
 pub mod circuit;
 pub mod config;

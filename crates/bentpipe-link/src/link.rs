@@ -1,5 +1,6 @@
 //! A link between a hub and one or more terminals: one forward direction, one return direction a terminal.
 
+use crate::agenda::Agenda;
 use crate::circuit::{Circuit, CircuitEvent};
 use crate::config::{DirectionConfig, LinkConfig};
 use crate::direction::Direction;
@@ -20,10 +21,14 @@ pub struct Link<P> {
     /// Forward first, then the return of each terminal.
     directions: Vec<Direction<P>>,
     circuit: Option<Circuit>,
+    /// The next event of each direction.
+    events: Agenda,
+    /// The first of them: its direction, and when.
+    next: (usize, Instant),
+    /// When each direction must be advanced.
+    work: Agenda,
     /// Nothing must be advanced before this: the start of time on a link with a circuit, which is always worked on.
     quiet_until: Instant,
-    /// The first of the directions' next events.
-    next: Instant,
 }
 
 impl<P: Packet> Link<P> {
@@ -51,7 +56,9 @@ impl<P: Packet> Link<P> {
         };
         let mut directions = vec![direction(&config.forward, "forward", terminals)];
         directions.extend((0..terminals).map(|i| direction(&config.back, &format!("return{i}"), 1)));
-        Link { directions, circuit, quiet_until: Instant::ZERO, next: Instant::FAR }
+        let none = Agenda::new(directions.len());
+        let (events, work) = (none.clone(), none);
+        Link { directions, circuit, events, next: (0, Instant::FAR), work, quiet_until: Instant::ZERO }
     }
 
     /// Forward first, then the return of each terminal.
@@ -71,32 +78,56 @@ impl<P: Packet> Link<P> {
         self.circuit.as_ref()
     }
 
-    #[inline]
-    fn find_next(&mut self) {
-        self.next = self.directions.iter().fold(Instant::FAR, |next, direction| next.min(direction.next_wake()));
+    /// Takes note of what all directions do next.
+    fn note_all(&mut self) {
+        for (number, direction) in self.directions.iter().enumerate() {
+            self.events.set(number, direction.next_wake());
+            self.work.set(number, direction.must_advance());
+        }
+        self.next = self.events.first();
+        if self.circuit.is_none() {
+            self.quiet_until = self.work.first().1;
+        }
     }
 
     /// As [`Node::wake`], but for the counters: those are as of the last wake, at least.
     #[inline(always)]
     fn catch_up(&mut self, now: Instant) {
         if now >= self.quiet_until {
-            self.advance(now);
+            self.advance_due(now);
         }
     }
 
+    /// Advances the directions that must be.
     #[inline(never)]
-    fn advance(&mut self, now: Instant) {
+    fn advance_due(&mut self, now: Instant) {
         if self.circuit.is_some() {
-            self.wake_with_circuit(now);
-            self.find_next();
+            self.advance_all(now);
             return;
         }
-        self.quiet_until = Instant::FAR;
-        for direction in &mut self.directions {
+        loop {
+            let (number, at) = self.work.first();
+            self.quiet_until = at;
+            if at > now {
+                break;
+            }
+            let direction = &mut self.directions[number];
             direction.advance(now);
-            self.quiet_until = self.quiet_until.min(direction.must_advance());
+            self.work.set(number, direction.must_advance());
+            self.events.set(number, direction.next_wake());
         }
-        self.find_next();
+        self.next = self.events.first();
+    }
+
+    fn advance_all(&mut self, now: Instant) {
+        if self.circuit.is_some() {
+            self.wake_with_circuit(now);
+        } else {
+            for direction in &mut self.directions {
+                direction.advance(now);
+            }
+        }
+        self.note_all();
     }
 
     /// [`Node::wake`] and [`Node::poll_transmit`] in one, for drivers that want no counters in between: those are as of the
@@ -196,8 +227,17 @@ impl<P: Packet> Node<P> for Link<P> {
             return;
         };
         direction.offer(now, packet);
-        self.quiet_until = self.quiet_until.min(direction.must_advance());
-        self.next = self.next.min(direction.next_wake());
+        // Whatever was to happen before this packet still happens then.
+        let next = direction.next_wake();
+        self.events.set(port.0, next);
+        if next < self.next.1 {
+            self.next = (port.0, next);
+        }
+        let must_advance = direction.must_advance();
+        if must_advance != Instant::FAR {
+            self.work.set(port.0, must_advance);
+            self.quiet_until = self.quiet_until.min(must_advance);
+        }
         if let Some(circuit) = self.circuit.as_mut() {
             circuit.want(now);
             if circuit.is_unwatched() {
@@ -208,26 +248,25 @@ impl<P: Packet> Node<P> for Link<P> {
     }
 
     fn wake(&mut self, now: Instant) {
-        self.advance(now);
+        self.advance_all(now);
     }
 
     #[inline]
     fn poll_transmit(&mut self, now: Instant) -> Option<(Port, P)> {
-        if self.next > now {
+        let (number, at) = self.next;
+        if at > now {
             return None;
         }
-        for (number, direction) in self.directions.iter_mut().enumerate() {
-            if let Some((receiver, packet)) = direction.deliver(now) {
-                self.find_next();
-                return Some((Port(if number == 0 { receiver + 1 } else { 0 }), packet));
-            }
-        }
-        None
+        let direction = &mut self.directions[number];
+        let (receiver, packet) = direction.deliver(now)?;
+        self.events.set(number, direction.next_wake());
+        self.next = self.events.first();
+        Some((Port(if number == 0 { receiver + 1 } else { 0 }), packet))
     }
 
     #[inline]
     fn next_wake(&self) -> Instant {
-        if self.circuit.is_some() { self.next.min(self.circuit_event()) } else { self.next }
+        if self.circuit.is_some() { self.next.1.min(self.circuit_event()) } else { self.next.1 }
     }
 }
 

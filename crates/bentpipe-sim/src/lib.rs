@@ -3,7 +3,6 @@
 //! [`network`] owns the clock and the nodes; [`host`] is a site with its IP, its sockets and its programs; [`tcp`] is its
 //! TCP. [`model`] holds the closed formulas that the simulation is checked against.
 
-mod agenda;
 pub mod host;
 pub mod model;
 pub mod network;

@@ -1,11 +1,11 @@
 //! The virtual clock: sites and links, and a time that jumps from one event to the next.
 
-use crate::agenda::Agenda;
 use crate::host::ip::Ip;
 use crate::host::{GatewayPlace, Host};
 use crate::tcp::Connection;
 use crate::tcp::settings::Settings;
 pub use crate::view::ConnectionView;
+use bentpipe_link::agenda::Agenda;
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
@@ -286,9 +286,9 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             self.due.set(last, self.links[last].next_wake());
         }
         self.hosts[site].share_free_lists(&mut self.free_list);
-        for number in self.hosts[site].take_done() {
+        if self.hosts[site].has_done() {
             self.done = true;
-            self.done_programs.push(ProgramId { site, number });
+            self.done_programs.extend(self.hosts[site].take_done().map(|number| ProgramId { site, number }));
         }
         self.due.set(self.links.len() + site, self.hosts[site].next_wake());
     }

@@ -153,8 +153,14 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
         self.stack.share_free_lists(shared);
     }
 
-    /// Programs that have become done since the last call.
+    /// True if a program has become done since the last call of [`Host::take_done`].
+    #[must_use]
     #[inline]
+    pub fn has_done(&self) -> bool {
+        !self.became_done.is_empty()
+    }
+
+    /// Programs that have become done since the last call.
     pub fn take_done(&mut self) -> impl Iterator<Item = u32> + '_ {
         self.became_done.drain(..)
     }

@@ -1,8 +1,10 @@
-//! When each node of a network is due, and which is due first: in logarithmic time where there are many nodes.
+//! Which of several things is due first (the nodes of a network, the directions of a link): in logarithmic time where there are
+//! many.
 
 use bentpipe_net::time::Instant;
 
-/// The nodes' times. [`Instant::FAR`]: never.
+/// When each of some nodes is due. [`Instant::FAR`]: never.
+#[derive(Clone, Debug)]
 pub struct Agenda {
     due: Vec<Instant>,
     /// A tournament among the nodes: entry 1 is the winner of all, the winner of `i` was found among those of `2i` and
@@ -15,7 +17,8 @@ pub struct Agenda {
 const FEW: usize = 16;
 
 impl Agenda {
-    /// All nodes are due never.
+    /// No node is due.
+    #[must_use]
     pub fn new(nodes: usize) -> Agenda {
         let leaves = nodes.next_power_of_two();
         let mut winners = Vec::new();
@@ -49,6 +52,7 @@ impl Agenda {
     }
 
     /// The node that is due first, and when; of several, the one with the lowest number.
+    #[must_use]
     #[inline]
     pub fn first(&self) -> (usize, Instant) {
         if !self.winners.is_empty() {
