@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::listening::{Listener, listeners};
 use crate::namespace::{Namespace, NamespaceError, Privilege};
 use crate::pcap::Capture;
-use crate::port::{ETHERNET_HEADER, PacketPort};
+use crate::port::{ETHERNET_HEADER, PacketPort, PortRequest};
 use crate::program::Program;
 use crate::pump::{Pump, PumpControl, PumpLink, PumpOutcome, PumpPort};
 use crate::sites::{SiteError, Sites, port_device};
@@ -102,30 +102,33 @@ impl Emulation {
         let sites = Sites::build(&plan, &setup.tcp)?;
         let spawner =
             Spawner::start(privilege, &plan.hosts_file(), setup.resolver.as_deref()).map_err(EmulationError::Start)?;
+        let ring_most = (RINGS_BYTES_MAX / plan.links.iter().map(|link| link.ports.len()).sum::<usize>().max(1))
+            .max(RING_BYTES_LEAST);
+        let requests = setup.links.iter().zip(&plan.links).flat_map(|((_, config), link)| {
+            let ring_bytes = ring_bytes(config).min(ring_most);
+            let frame_bytes = config.mtu as usize + ETHERNET_HEADER + 4;
+            let request = move |(site, interface): &(usize, usize)| PortRequest {
+                device: port_device(*site, *interface),
+                frame_bytes,
+                ring_bytes,
+            };
+            link.ports.iter().map(request)
+        });
+        let requests = requests.collect();
+        let sockets = sites.engine.run(|| PacketPort::open_all(requests)).map_err(EmulationError::Port)?;
+        let mut sockets = sockets.into_iter();
         let mut interfaces = Vec::new();
         let mut links = Vec::new();
-        let ports: usize = plan.links.iter().map(|link| link.ports.len()).sum();
-        let ring_most = (RINGS_BYTES_MAX / ports.max(1)).max(RING_BYTES_LEAST);
         let (mut buffers, mut mtu_max) = (0, 1);
         for ((spec, config), link) in setup.links.iter().zip(&plan.links) {
-            let bps = highest_bps(config);
-            let ring =
-                RING_BYTES.iter().find(|(from, _)| bps >= *from).map_or(4 << 20, |(_, bytes)| *bytes).min(ring_most);
             // What may be under way at once: a round trip at the full rate, and the same again in queues.
-            let under_way = BitRate::from_bps(bps).bytes_in(config.round_trip()).saturating_mul(2);
+            let under_way = BitRate::from_bps(highest_bps(config)).bytes_in(config.round_trip()).saturating_mul(2);
             buffers += under_way / config.mtu + BUFFERS_LEAST;
             mtu_max = mtu_max.max(config.mtu);
             let mut ports = Vec::new();
-            for (site, interface) in &link.ports {
+            for ((site, _), socket) in link.ports.iter().zip(&mut sockets) {
                 let capture_interface = interfaces.len() as u32;
                 interfaces.push(format!("{}/{}", plan.sites[*site].name, spec.name));
-                let socket = sites
-                    .engine
-                    .run(|| {
-                        let frame = config.mtu as usize + ETHERNET_HEADER + 4;
-                        PacketPort::open(&port_device(*site, *interface), frame, ring)
-                    })
-                    .map_err(EmulationError::Port)?;
                 let addresses = plan.sites[*site].interfaces.iter().filter_map(|i| i.address.map(IpAddr::V4)).collect();
                 let limits = setup.tcp.get(&plan.sites[*site].name).map(window_limits).unwrap_or_default();
                 let mtu = config.mtu as usize;
@@ -230,6 +233,12 @@ impl Drop for Emulation {
             let _ = pump.join();
         }
     }
+}
+
+/// The length of the ring of each of a link's ports, if there is memory for it.
+fn ring_bytes(config: &LinkConfig) -> usize {
+    let bps = highest_bps(config);
+    RING_BYTES.iter().find(|(from, _)| bps >= *from).map_or(4 << 20, |(_, bytes)| *bytes)
 }
 
 fn highest_bps(config: &LinkConfig) -> u64 {

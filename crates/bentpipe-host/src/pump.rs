@@ -6,7 +6,7 @@
 use crate::clock::{Clock, real_ns};
 use crate::lateness::LatenessRecorder;
 use crate::pcap::PcapSink;
-use crate::port::{BATCH, BatchSender, ETHERNET_HEADER, PacketPort};
+use crate::port::{BATCH, BatchSender, ETHERNET_HEADER, PacketPort, close_all};
 use crate::tap::Tap;
 use crate::waker::Waker;
 use bentpipe_link::direction::Sample;
@@ -545,7 +545,9 @@ impl Pump {
         self.control.questions.lock().take();
         let end = self.clock.now();
         self.sample(end);
-        let links = self.links.into_iter().map(LinkState::into_outcome).collect();
+        let mut sockets = Vec::new();
+        let links = self.links.into_iter().map(|state| state.into_outcome(&mut sockets)).collect();
+        close_all(sockets);
         PumpOutcome {
             links,
             lateness: self.lateness,
@@ -576,10 +578,16 @@ impl LinkState {
         }
     }
 
-    fn into_outcome(self) -> LinkOutcome {
+    /// The results; the sockets go to `sockets`.
+    fn into_outcome(self, sockets: &mut Vec<PacketPort>) -> LinkOutcome {
+        let mut taps = Vec::new();
+        for PortState { port, .. } in self.ports {
+            taps.push(port.tap);
+            sockets.push(port.socket);
+        }
         LinkOutcome {
             link: self.link,
-            taps: self.ports.into_iter().map(|state| state.port.tap).collect(),
+            taps,
             samples: self.samples,
             missed_frames: self.missed_frames,
             filtered_frames: self.filtered_frames,
