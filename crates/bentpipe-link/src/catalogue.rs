@@ -2,7 +2,7 @@
 
 use crate::config::{LinkConfig, merge};
 use crate::registry::Registry;
-use bentpipe_net::problem::{KeyProblem, Problem, syntax_problem};
+use bentpipe_net::problem::{KeyProblem, Problem, did_you_mean, syntax_problem};
 use include_dir::{Dir, include_dir};
 use toml::{Table, Value};
 
@@ -39,6 +39,13 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     let mut names: Vec<_> = LINKS.files().filter_map(|file| file.path().to_str()?.strip_suffix(".toml")).collect();
     names.sort_unstable();
     names.into_iter()
+}
+
+/// The message that no link has this name: similar names, and all.
+#[must_use]
+pub fn unknown(name: &str) -> String {
+    let names: Vec<&str> = names().collect();
+    format!("there is no link {name:?}{}; allowed: {}", did_you_mean(name, names.iter().copied()), names.join(", "))
 }
 
 /// The catalogue's link of that name.

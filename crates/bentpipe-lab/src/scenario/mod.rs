@@ -500,12 +500,7 @@ pub fn find_link_with(kind: &str, folder: &Path, kinds: &LinkKinds) -> Result<Li
         return file.map_err(|problem| problem.to_string());
     }
     if !kind.contains('/') && !kind.ends_with(".toml") {
-        let names: Vec<&str> = catalogue::names().collect();
-        return Err(format!(
-            "there is no link {kind:?}{}; allowed: {}; or a file (a path with / or .toml)",
-            did_you_mean(kind, names.iter().copied()),
-            names.join(", ")
-        ));
+        return Err(format!("{}; or a file (a path with / or .toml)", catalogue::unknown(kind)));
     }
     let path = if Path::new(kind).is_absolute() { kind.into() } else { folder.join(kind) };
     let text = read_text(&path, TEXT_BYTES_MAX).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
