@@ -157,11 +157,11 @@ mod tests {
     fn a_draw_holds_for_an_interval_whatever_was_sent_before() {
         let config = JitterConfig { every: Some(Duration::from_secs(15)), ..of(Delays::gamma(0.01, 0.009).unwrap()) };
         // Every second, and every 7.5 s.
-        let (often, seldom) = (delays(config.clone(), 60, 1000), delays(config, 8, 7500));
+        let (often, rare) = (delays(config.clone(), 60, 1000), delays(config, 8, 7500));
         assert!(often.chunks(15).all(|interval| interval.iter().all(|delay| *delay == interval[0])));
         assert_eq!(
             often.iter().step_by(15).copied().collect::<Vec<_>>(),
-            seldom.iter().step_by(2).copied().collect::<Vec<_>>()
+            rare.iter().step_by(2).copied().collect::<Vec<_>>()
         );
         assert!(often[0] != often[15] && often[15] != often[30]);
     }

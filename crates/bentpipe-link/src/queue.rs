@@ -29,6 +29,7 @@ pub(crate) mod pie;
 pub(crate) mod priority;
 pub(crate) mod red;
 pub(crate) mod scfq;
+mod turns;
 mod virtual_time;
 pub(crate) mod wfq;
 
@@ -195,10 +196,7 @@ impl QueueLimit {
     /// True if a packet of `bytes` fits while so much waits.
     #[inline]
     pub(crate) fn admits(self, waiting_packets: u64, waiting_bytes: u64, bytes: u64) -> bool {
-        match self {
-            QueueLimit::Bytes(limit) => waiting_bytes + bytes <= limit,
-            QueueLimit::Packets(limit) => waiting_packets < limit,
-        }
+        self.holds(waiting_packets + 1, waiting_bytes + bytes)
     }
 
     /// True if so much may wait.

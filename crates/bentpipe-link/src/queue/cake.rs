@@ -7,7 +7,8 @@
 
 use super::codel::{Codel, CodelConfig, CodelQueue};
 use super::flows::{FlowTable, read_flows};
-use super::fq_codel::{DROP_BATCH, read_quantum};
+use super::fq_codel::read_quantum;
+use super::turns::Turns;
 use super::{Departure, Drops, QueueConfig, QueueDiscipline, QueueLimit, QueueSpec, Ticket};
 use crate::registry::QueueContext;
 use bentpipe_net::datagram::flag;
@@ -16,7 +17,7 @@ use bentpipe_net::problem::{KeyProblem, read as read_keys};
 use bentpipe_net::seed::Stream;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::{BitRate, DataSize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use toml::Table;
 
@@ -114,9 +115,7 @@ struct Cake {
     table: FlowTable,
     /// One for each place of the table, and one for flows without a place.
     flows: Vec<Flow>,
-    /// As in [`super::fq_codel`].
-    new: VecDeque<u32>,
-    old: VecDeque<u32>,
+    turns: Turns,
     sources: HostTable,
     destinations: HostTable,
     packets: u64,
@@ -130,7 +129,7 @@ struct Flow {
     queue: CodelQueue<Option<Ack>>,
     control: Codel,
     credit: i64,
-    /// While it is in one of the lists: its hosts.
+    /// While it has turns: its hosts.
     listed: Option<FlowHosts>,
 }
 
@@ -217,8 +216,7 @@ impl Cake {
             config,
             table: FlowTable::new(config.flows, &mut random),
             flows: std::iter::repeat_with(Flow::default).take(config.flows + 1).collect(),
-            new: VecDeque::new(),
-            old: VecDeque::new(),
+            turns: Turns::default(),
             sources: HostTable::default(),
             destinations: HostTable::default(),
             packets: 0,
@@ -271,7 +269,7 @@ impl Cake {
         let flow = &mut self.flows[number];
         flow.listed = Some(hosts);
         flow.credit = self.config.quantum;
-        self.new.push_back(number as u32);
+        self.turns.add(number);
     }
 
     fn unlist(&mut self, number: usize) {
@@ -291,33 +289,24 @@ impl Cake {
         (self.config.quantum / flows.max(1)).max(1)
     }
 
-    /// Drops from the head of the longest queue, as [`super::fq_codel`] does.
+    /// Drops packets from the head of the longest queue.
     fn make_room(&mut self, drops: &mut Drops) {
-        let listed = self.new.iter().chain(&self.old);
-        let longest = listed.map(|flow| *flow as usize).max_by_key(|flow| self.flows[*flow].queue.bytes());
-        let Some(flow) = longest.map(|flow| &mut self.flows[flow]) else { return };
-        for _ in 0..(flow.queue.len().div_ceil(2)).min(DROP_BATCH) {
-            if let Some(entry) = flow.queue.pop() {
-                self.packets -= 1;
-                self.bytes -= u64::from(entry.ticket.bytes);
-                drops.push(entry.ticket);
-            }
+        if let Some(longest) = self.turns.iter().max_by_key(|flow| self.flows[*flow].queue.bytes()) {
+            let (packets, bytes) = self.flows[longest].queue.drop_half(drops);
+            self.packets -= packets;
+            self.bytes -= bytes;
         }
     }
 
     fn next_of_a_flow(&mut self, now: Instant, drops: &mut Drops) -> Option<Departure> {
         loop {
-            let is_new = !self.new.is_empty();
-            let number = if is_new { *self.new.front()? } else { *self.old.front()? };
-            let index = number as usize;
-            if self.flows[index].credit <= 0 {
-                self.flows[index].credit += self.grant(index);
-                let list = if is_new { &mut self.new } else { &mut self.old };
-                list.pop_front();
-                self.old.push_back(number);
+            let number = self.turns.first()?;
+            if self.flows[number].credit <= 0 {
+                self.flows[number].credit += self.grant(number);
+                self.turns.rotate();
                 continue;
             }
-            let flow = &mut self.flows[index];
+            let flow = &mut self.flows[number];
             let before = (flow.queue.len() as u64, flow.queue.bytes());
             let departure = flow.control.dequeue(&self.config.codel, now, &mut flow.queue, drops);
             self.packets -= before.0 - flow.queue.len() as u64;
@@ -326,12 +315,8 @@ impl Cake {
                 flow.credit -= i64::from(departure.ticket.bytes);
                 return Some(departure);
             }
-            if is_new {
-                self.new.pop_front();
-                self.old.push_back(number);
-            } else {
-                self.old.pop_front();
-                self.unlist(index);
+            if self.turns.end_first() {
+                self.unlist(number);
             }
         }
     }
@@ -469,7 +454,7 @@ mod tests {
         let mut cake = Cake::new(config, bentpipe_net::seed::Seed(1).stream("cake"));
         run(&mut cake, 1_000_000, &offers);
         assert!(cake.sources.numbers.is_empty() && cake.sources.hosts.len() == 1, "{:?}", cake.sources);
-        assert!(cake.new.is_empty() && cake.old.is_empty());
+        assert_eq!(cake.turns.first(), None);
     }
 
     #[test]

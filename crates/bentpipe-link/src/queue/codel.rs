@@ -72,6 +72,9 @@ impl CodelConfig {
     }
 }
 
+/// Packets that are dropped at a time when there are too many (as Linux does, RFC 8290 §4.1).
+pub(super) const DROP_BATCH: usize = 64;
+
 /// Packets first in, first out, each with whether it can be marked and with what the discipline adds.
 #[derive(Debug)]
 pub(super) struct CodelQueue<T> {
@@ -114,6 +117,16 @@ impl<T> CodelQueue<T> {
         let entry = self.waiting.remove(place)?;
         self.bytes -= u64::from(entry.ticket.bytes);
         Some(entry.ticket)
+    }
+
+    /// Drops half of the packets from the head, up to [`DROP_BATCH`]; their number and bytes.
+    pub fn drop_half(&mut self, drops: &mut Drops) -> (u64, u64) {
+        let (packets, bytes) = (self.len(), self.bytes);
+        for entry in self.waiting.drain(..packets.div_ceil(2).min(DROP_BATCH)) {
+            self.bytes -= u64::from(entry.ticket.bytes);
+            drops.push(entry.ticket);
+        }
+        ((packets - self.len()) as u64, bytes - self.bytes)
     }
 
     /// Packet `place`, counted from the first.

@@ -8,7 +8,7 @@ use rand_core::Rng;
 use std::net::IpAddr;
 
 /// Queues for flows that a discipline has unless its file states another number (RFC 8290 §5.2).
-pub(super) const FLOWS_DEFAULT: u64 = 1024;
+const FLOWS_DEFAULT: u64 = 1024;
 /// Most of them.
 const FLOWS_MAX: u64 = 65_536;
 

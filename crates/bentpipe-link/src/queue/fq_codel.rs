@@ -6,6 +6,7 @@
 
 use super::codel::{Codel, CodelConfig, CodelQueue};
 use super::flows::{FlowHash, read_flows};
+use super::turns::Turns;
 use super::{Departure, Drops, QueueConfig, QueueDiscipline, QueueLimit, QueueSpec, Ticket};
 use crate::registry::QueueContext;
 use bentpipe_net::headers::Headers;
@@ -13,7 +14,6 @@ use bentpipe_net::problem::{KeyProblem, read as read_keys};
 use bentpipe_net::seed::Stream;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::DataSize;
-use std::collections::VecDeque;
 use toml::Table;
 
 #[derive(serde::Deserialize)]
@@ -29,9 +29,7 @@ struct Keys {
 }
 
 /// Packets that may wait unless the file states another limit (RFC 8290 §5.2).
-pub(super) const PACKETS_DEFAULT: u64 = 10_240;
-/// Packets that are dropped at a time when there are too many (as Linux does, RFC 8290 §4.1).
-pub(super) const DROP_BATCH: usize = 64;
+const PACKETS_DEFAULT: u64 = 10_240;
 
 /// Reads the table of `kind = "fq-codel"`.
 pub(crate) fn read(keys: Table, context: &QueueContext) -> Result<QueueConfig, KeyProblem> {
@@ -63,10 +61,7 @@ struct FqCodel {
     quantum: i64,
     hash: FlowHash,
     flows: Vec<Flow>,
-    /// Flows that have just become busy, and the others with packets, in the order of their turns. A flow whose queue is
-    /// found empty leaves the first for the second, and the second for neither (RFC 8290 §4.2).
-    new: VecDeque<u32>,
-    old: VecDeque<u32>,
+    turns: Turns,
     packets: u64,
     bytes: u64,
 }
@@ -77,7 +72,7 @@ struct Flow {
     control: Codel,
     /// Bytes that it may still send in its turn.
     credit: i64,
-    /// It is in one of the lists.
+    /// It has turns.
     is_listed: bool,
 }
 
@@ -89,8 +84,7 @@ impl FqCodel {
             quantum,
             hash: FlowHash::new(&mut random),
             flows: std::iter::repeat_with(Flow::default).take(flows).collect(),
-            new: VecDeque::new(),
-            old: VecDeque::new(),
+            turns: Turns::default(),
             packets: 0,
             bytes: 0,
         }
@@ -100,17 +94,12 @@ impl FqCodel {
         self.hash.of(headers) as usize & (self.flows.len() - 1)
     }
 
-    /// Drops half of the longest queue from its head, up to [`DROP_BATCH`] packets.
+    /// Drops packets from the head of the longest queue.
     fn make_room(&mut self, drops: &mut Drops) {
-        let listed = self.new.iter().chain(&self.old);
-        let longest = listed.map(|flow| *flow as usize).max_by_key(|flow| self.flows[*flow].queue.bytes());
-        let Some(flow) = longest.map(|flow| &mut self.flows[flow]) else { return };
-        for _ in 0..(flow.queue.len().div_ceil(2)).min(DROP_BATCH) {
-            if let Some(entry) = flow.queue.pop() {
-                self.packets -= 1;
-                self.bytes -= u64::from(entry.ticket.bytes);
-                drops.push(entry.ticket);
-            }
+        if let Some(longest) = self.turns.iter().max_by_key(|flow| self.flows[*flow].queue.bytes()) {
+            let (packets, bytes) = self.flows[longest].queue.drop_half(drops);
+            self.packets -= packets;
+            self.bytes -= bytes;
         }
     }
 }
@@ -125,7 +114,7 @@ impl QueueDiscipline for FqCodel {
         if !flow.is_listed {
             flow.is_listed = true;
             flow.credit = self.quantum;
-            self.new.push_back(number as u32);
+            self.turns.add(number);
         }
         while !self.limit.holds(self.packets, self.bytes) {
             self.make_room(drops);
@@ -134,14 +123,11 @@ impl QueueDiscipline for FqCodel {
 
     fn dequeue(&mut self, now: Instant, drops: &mut Drops) -> Option<Departure> {
         loop {
-            let is_new = !self.new.is_empty();
-            let list = if is_new { &mut self.new } else { &mut self.old };
-            let number = *list.front()?;
-            let flow = &mut self.flows[number as usize];
+            let number = self.turns.first()?;
+            let flow = &mut self.flows[number];
             if flow.credit <= 0 {
                 flow.credit += self.quantum;
-                list.pop_front();
-                self.old.push_back(number);
+                self.turns.rotate();
                 continue;
             }
             let before = (flow.queue.len() as u64, flow.queue.bytes());
@@ -152,12 +138,7 @@ impl QueueDiscipline for FqCodel {
                 flow.credit -= i64::from(departure.ticket.bytes);
                 return Some(departure);
             }
-            list.pop_front();
-            if is_new {
-                self.old.push_back(number);
-            } else {
-                flow.is_listed = false;
-            }
+            flow.is_listed = !self.turns.end_first();
         }
     }
 
@@ -169,6 +150,7 @@ impl QueueDiscipline for FqCodel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::codel::DROP_BATCH;
     use crate::queue::harness::{Fate, Offer, constant, context, discipline, run, sent_bytes, together, udp};
 
     fn at(ms: u64) -> Instant {

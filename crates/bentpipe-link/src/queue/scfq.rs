@@ -63,8 +63,9 @@ impl QueueDiscipline for Scfq {
             }
             Ok(queue) => queue,
         };
-        let finish = self.now.after(ticket.bytes, self.backlog.weight(queue));
+        let bytes = ticket.bytes;
         if self.backlog.push(queue, ticket, ()) {
+            let finish = self.now.after(bytes, self.backlog.weight(queue));
             self.order += 1;
             self.heads.push(Reverse(Head { finish, order: self.order, queue: queue as u32 }));
         }
