@@ -93,8 +93,8 @@ struct Pair {
     unauthenticated_packets: u64,
     unauthenticated_packets_reported: Option<Instant>,
     reported_addresses: bool,
-    /// The last ICMP error, or failure to send, since an attempt to connect began.
-    icmp: Option<SocketError>,
+    /// The last ICMP error, or failure to send, since the pair was connected last or an attempt to connect ended.
+    socket_error: Option<SocketError>,
     /// When and why the lack of a connection was logged last.
     unanswered: Option<(Instant, Unanswered)>,
     shared_key_reported: Option<Instant>,
@@ -305,7 +305,7 @@ impl Gateway {
                 Ok(None) => break,
                 // An ICMP message about something sent earlier: it explains why there is no connection, and ends none.
                 Err(why) => {
-                    self.pair.icmp = Some(why);
+                    self.pair.socket_error = Some(why);
                     errors += 1;
                     if errors == ERRORS_MAX {
                         break;
@@ -337,7 +337,7 @@ impl Gateway {
                     self.unsent = Some(to);
                     return any;
                 }
-                Err(why) => self.pair.icmp = Some(why),
+                Err(why) => self.pair.socket_error = Some(why),
             }
             any = true;
         }
@@ -351,7 +351,7 @@ impl Gateway {
             match event {
                 Event::Connected => {
                     self.pair.silent_since = None;
-                    self.pair.unanswered = None;
+                    (self.pair.unanswered, self.pair.socket_error) = (None, None);
                     self.shared.log.emit(LogEvent::Connected);
                     self.table.mark_pending();
                 }
@@ -403,6 +403,8 @@ impl Gateway {
                     let is_back = matches!(why, Loss::Restarted | Loss::Protocol) && !self.pair.failing;
                     self.pair.expected_since = is_back.then_some(self.now);
                     self.pair.silent_since = None;
+                    // What was said while the pair was connected explains no attempt that comes now.
+                    self.pair.socket_error = None;
                     let waits = is_back || self.shared.config.satellite.dial_up;
                     let (lost, connections) = self.table.with_streams();
                     for key in lost {
@@ -434,7 +436,7 @@ impl Gateway {
 
     /// An attempt to connect has failed: logged at once, for another reason, and then at intervals.
     fn report_unanswered(&mut self, hub: SocketAddr, heard: bool) {
-        let why = match (heard, self.pair.icmp.take()) {
+        let why = match (heard, self.pair.socket_error.take()) {
             (true, _) => Unanswered::Incomplete,
             (false, Some(why)) => Unanswered::Icmp(why),
             (false, None) => Unanswered::Silent,

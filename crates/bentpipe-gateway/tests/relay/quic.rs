@@ -4,6 +4,7 @@ use crate::site::Server;
 use crate::world::{FAR, NEAR, World, noise, text};
 use bentpipe_gateway::{Fail, LinkDirection, LogEvent, Unanswered};
 use bentpipe_net::interception::GatewayProgram;
+use bentpipe_net::socket::SocketError;
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::BitRate;
 
@@ -94,6 +95,27 @@ fn a_hub_that_does_not_answer_is_logged_at_intervals() {
     world.run_ms(600_000);
     let again = unanswered(&mut world).len();
     assert!((8..=10).contains(&again), "{again} in ten minutes");
+}
+
+/// An error while the pair was connected, or before an earlier attempt, explains no later one.
+#[test]
+fn an_error_explains_only_the_attempt_that_it_came_in() {
+    let mut world = World::quic(1, 0.0, |config| config.satellite.hold = Duration::from_secs(5));
+    world.run_ms(3_000);
+    assert!(world.gateways[NEAR].metrics().connected);
+    world.sites[NEAR].receive_errors.push_back(SocketError::Unreachable);
+    world.run_ms(1_000);
+    world.set_loss(1.0);
+    let reasons = |world: &mut World, ms: u64| -> Vec<Unanswered> {
+        world.run_ms(ms);
+        let log = world.gateways[NEAR].take_log().into_iter();
+        log.filter_map(|event| if let LogEvent::Unanswered { why, .. } = event { Some(why) } else { None }).collect()
+    };
+    let silent = reasons(&mut world, 120_000);
+    assert!(!silent.is_empty() && silent.iter().all(|why| *why == Unanswered::Silent), "{silent:?}");
+    world.sites[NEAR].receive_errors.push_back(SocketError::Refused);
+    let (first, later) = (Unanswered::Icmp(SocketError::Refused), reasons(&mut world, 60_000));
+    assert_eq!(later[..2], [first, Unanswered::Silent]);
 }
 
 #[test]

@@ -77,6 +77,8 @@ pub struct Site {
     /// Datagrams: for the gateway, and from it.
     pub incoming: VecDeque<(SocketAddr, Vec<u8>)>,
     pub outgoing: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// Errors of the datagram socket, before what is incoming.
+    pub receive_errors: VecDeque<SocketError>,
     next_socket: u32,
 }
 
@@ -99,6 +101,7 @@ impl Site {
             past: Bypassed::default(),
             incoming: VecDeque::new(),
             outgoing: VecDeque::new(),
+            receive_errors: VecDeque::new(),
             next_socket: 0,
         }
     }
@@ -313,6 +316,9 @@ impl Sockets for Site {
         Ok(true)
     }
     fn receive_from(&mut self, _: SocketId, into: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, SocketError> {
+        if let Some(error) = self.receive_errors.pop_front() {
+            return Err(error);
+        }
         Ok(self.incoming.pop_front().map(|(from, data)| {
             into[..data.len()].copy_from_slice(&data);
             (data.len(), from)

@@ -99,6 +99,11 @@ impl World {
         network.delay = Duration { ns: round_trip.ns / 2 };
     }
 
+    /// Over QUIC: the share of datagrams that is lost from now on.
+    pub fn set_loss(&mut self, loss: f64) {
+        self.network.as_mut().expect("over QUIC").loss = loss;
+    }
+
     /// A gateway is killed and restarted; its kernel resets what it had open.
     pub fn kill(&mut self, end: usize) {
         let site = &mut self.sites[end];
@@ -158,6 +163,7 @@ impl World {
                 let ready = !site.changed.is_empty()
                     || site.unseen > 0
                     || !site.incoming.is_empty()
+                    || !site.receive_errors.is_empty()
                     || site.listeners.values().any(|(_, queue)| !queue.is_empty());
                 if due || ready || self.pair.has_events(end) {
                     self.polls += 1;
