@@ -4,6 +4,7 @@
 //! seven bits, lowest first, the eighth bit set on all but the last (LEB128): QUIC's number of the stream, and the word.
 //! The rates that a side declares are words, too, about numbers that no stream has.
 
+use super::streams::NUMBER_BITS;
 use crate::satellite::DeclaredRates;
 use bentpipe_net::units::BitRate;
 use quinn_proto::{Connection, Dir, ReadError, StreamId, WriteError};
@@ -31,7 +32,7 @@ impl Control {
     /// Stands where a stream's number stands, for the rate in which a side sends; the next number, for that in which it
     /// receives. The word is bytes per second; 0: measured. No stream has these numbers, and who does not know them ignores
     /// them.
-    const DECLARED: u64 = 1 << 40;
+    const DECLARED: u64 = 1 << NUMBER_BITS;
 
     /// Adds a word about the stream of this number.
     pub(super) fn push(&mut self, number: u64, word: u32) {

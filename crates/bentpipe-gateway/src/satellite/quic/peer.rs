@@ -16,6 +16,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant as StdInstant;
 
+/// A smoothed round trip counts up to this many times the base round trip: the rest is a queue that goes away.
+const QUEUED_MAX: u64 = 4;
 /// Between questions into silence: at least. Below a second, so that a transfer goes on soon after an outage.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 /// At most, after minutes.
@@ -302,7 +304,7 @@ impl Peer {
 
     fn smoothed(&self, rate: &RateControl, config: &SatelliteConfig) -> Duration {
         let base = rate.base_round_trip().max(config.round_trip);
-        self.round_trip.unwrap_or(base).min(Duration { ns: base.ns * 4 }).max(base)
+        self.round_trip.map_or(base, |smoothed| smoothed.clamp(base, Duration { ns: base.ns * QUEUED_MAX }))
     }
 
     /// When the expected answer is overdue: a round trip, an acknowledgement put off as long as it may be, and
@@ -318,7 +320,7 @@ impl Peer {
         let base = rate.base_round_trip();
         let trip = match self.round_trip {
             // The first packets have measured it, whatever the file states.
-            Some(smoothed) => (base + delay).max(smoothed.min(Duration { ns: base.ns * 4 })),
+            Some(smoothed) => (base + delay).max(smoothed.min(Duration { ns: base.ns * QUEUED_MAX })),
             None => self.sizes.first_round_trip + delay,
         };
         let due = since + trip + Duration { ns: delay.ns / 2 } + four_packets(rate, config);

@@ -17,7 +17,7 @@ use quinn_proto::{Connection, Dir, FinishError, ReadError, StreamEvent, VarInt, 
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bits of a [`StreamId`] that are the library's own number; above stands the connection's.
-const NUMBER_BITS: u32 = 40;
+pub(super) const NUMBER_BITS: u32 = 40;
 /// These bits.
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// Code of the end of a stream that sent more than may be unread.
