@@ -323,7 +323,7 @@ impl BatchSender {
 }
 
 /// An ioctl request about `device`, all else zero.
-fn device_request(device: &str) -> libc::ifreq {
+pub(crate) fn device_request(device: &str) -> libc::ifreq {
     // SAFETY: an all-zero ifreq is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(device.bytes().take(libc::IFNAMSIZ - 1)) {

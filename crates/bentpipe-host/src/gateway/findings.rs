@@ -1,7 +1,8 @@
-//! What of this machine does not fit a gateway's file: sentences for its operator.
+//! Properties of this machine that do not fit a gateway's file: sentences for its operator.
 
 use crate::namespace::read_sysctl;
 use crate::netlink::index_of;
+use crate::port::device_request;
 use bentpipe_gateway::InterceptRules;
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -77,15 +78,10 @@ fn path_mtu(to: SocketAddr) -> Option<u64> {
 /// By netdevice(7): sysfs may show another namespace.
 fn device_mtu(name: &str) -> Option<u64> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // SAFETY: a request of zeros is valid, its name ends with a zero, and the kernel fills in the number.
+    let mut request = device_request(name);
+    // SAFETY: the request is live and names a device; the kernel fills in the number that is read.
     let mtu = unsafe {
-        let mut request: libc::ifreq = std::mem::zeroed();
-        let room = request.ifr_name.len() - 1;
-        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(room)) {
-            *to = from as libc::c_char;
-        }
-        let result = libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request);
-        if result < 0 {
+        if libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) < 0 {
             return None;
         }
         request.ifr_ifru.ifru_mtu
