@@ -16,11 +16,12 @@
 
 use crate::config::GatewayConfig;
 use crate::front_end::{FrontEndSettings, Registry};
-use crate::satellite::{SatelliteConfig, Side};
+use crate::satellite::{MTU, SatelliteConfig, Side};
 use crate::settings::{Settings, differing};
 use bentpipe_link::catalogue;
 use bentpipe_link::config::LinkConfig;
-use bentpipe_net::problem::{KeyProblem, Problem, did_you_mean, syntax_problem};
+use bentpipe_net::problem::{KeyProblem, Problem, syntax_problem};
+use bentpipe_net::selector::{Prefix, port_range};
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::BitRate;
 use serde::Deserialize;
@@ -31,9 +32,6 @@ use toml::{Table, Value};
 
 /// The hub's port unless the file says otherwise.
 pub const PORT: u16 = 4433;
-
-/// Link MTUs that the pair's packets can have, in bytes.
-const MTU: RangeInclusive<u64> = 256..=65_535;
 
 /// Which of the pair a file is for; the command says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,24 +135,15 @@ pub struct InterceptRules {
     /// Server ports; empty: all.
     pub ports: Vec<RangeInclusive<u16>>,
     /// Server networks; empty: all.
-    pub to: Vec<Network>,
+    pub to: Vec<Prefix>,
     /// Client networks; empty: all.
-    pub from: Vec<Network>,
+    pub from: Vec<Prefix>,
     /// Server ports that are left alone.
     pub except_ports: Vec<RangeInclusive<u16>>,
     /// Server networks that are left alone.
-    pub except_to: Vec<Network>,
+    pub except_to: Vec<Prefix>,
     /// Client networks that are left alone.
-    pub except_from: Vec<Network>,
-}
-
-/// A network: `10.0.0.0/8`, `2001:db8::/32`, or one address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Network {
-    /// Its first address.
-    pub address: IpAddr,
-    /// Length of the prefix.
-    pub prefix: u8,
+    pub except_from: Vec<Prefix>,
 }
 
 /// The keys that only a daemon's file has.
@@ -330,47 +319,9 @@ impl InterceptText {
     }
 }
 
-impl std::str::FromStr for Network {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Network, String> {
-        let fail =
-            || format!("{text:?} is no network; allowed: such as \"10.0.0.0/8\", \"2001:db8::/32\" or one address");
-        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
-        let address: IpAddr = address.parse().map_err(|_| fail())?;
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
-            None => bits,
-            Some(prefix) => prefix.parse().ok().filter(|prefix| *prefix <= bits).ok_or_else(fail)?,
-        };
-        let network = Network { address, prefix };
-        if !network.host_bits_are_zero() {
-            return Err(format!("{text:?} has bits set behind its prefix; allowed: the network's first address"));
-        }
-        Ok(network)
-    }
-}
-
 impl std::fmt::Display for HubName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.name, self.port)
-    }
-}
-
-impl std::fmt::Display for Network {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix)
-    }
-}
-
-impl Network {
-    fn host_bits_are_zero(self) -> bool {
-        let (address, bits) = match self.address {
-            IpAddr::V4(ip) => (u128::from(ip.to_bits()), 32),
-            IpAddr::V6(ip) => (ip.to_bits(), 128),
-        };
-        let host = bits - u32::from(self.prefix);
-        host == 0 || address.trailing_zeros() >= host || address == 0
     }
 }
 
@@ -381,11 +332,7 @@ fn link(mut table: Table) -> Result<LinkConfig, KeyProblem> {
         Some(Value::String(kind)) => match catalogue::named(&kind) {
             Some(Ok(file)) => file.with(table),
             Some(Err(problem)) => Err(KeyProblem::new("kind", problem.to_string())),
-            None => {
-                let names: Vec<&str> = catalogue::names().collect();
-                let meant = did_you_mean(&kind, names.iter().copied());
-                Err(KeyProblem::new("kind", format!("there is no link {kind:?}{meant}; allowed: {}", names.join(", "))))
-            }
+            None => Err(KeyProblem::new("kind", catalogue::unknown(&kind))),
         },
         Some(_) => Err(KeyProblem::new("kind", "must be a name of the catalogue, such as \"iperspace\"")),
     }
@@ -424,31 +371,29 @@ fn hub_address(text: &str) -> Result<SocketAddr, KeyProblem> {
     Ok(hub)
 }
 
-/// Ports: `443`, `"443"` or `"8000-8100"`.
 fn ports(key: &str, values: &[Value]) -> Result<Vec<RangeInclusive<u16>>, KeyProblem> {
-    let one = |value: &Value| {
-        let text = match value {
-            Value::Integer(port) => port.to_string(),
-            Value::String(text) => text.clone(),
-            _ => return None,
-        };
-        let (first, last) = text.split_once('-').unwrap_or((&text, &text));
-        let (first, last) = (first.trim().parse::<u16>().ok()?, last.trim().parse::<u16>().ok()?);
-        (1 <= first && first <= last).then_some(first..=last)
-    };
     let all = values.iter().enumerate().map(|(index, value)| {
         let what = || format!("{value} is no port; allowed: 1 to 65535, or a range such as \"8000-8100\"");
-        one(value).ok_or_else(|| KeyProblem::new(format!("{key}.{index}"), what()))
+        port_range(value).ok_or_else(|| KeyProblem::new(format!("{key}.{index}"), what()))
     });
     all.collect()
 }
 
-fn networks(key: &str, texts: &[String]) -> Result<Vec<Network>, KeyProblem> {
+fn networks(key: &str, texts: &[String]) -> Result<Vec<Prefix>, KeyProblem> {
     let all = texts
         .iter()
         .enumerate()
-        .map(|(index, text)| text.parse().map_err(|what: String| KeyProblem::new(format!("{key}.{index}"), what)));
+        .map(|(index, text)| network(text).map_err(|what| KeyProblem::new(format!("{key}.{index}"), what)));
     all.collect()
+}
+
+fn network(text: &str) -> Result<Prefix, String> {
+    let none = || format!("{text:?} is no network; allowed: such as \"10.0.0.0/8\", \"2001:db8::/32\" or one address");
+    let network = Prefix::parse(text).ok_or_else(none)?;
+    if !network.starts_with_its_address() {
+        return Err(format!("{text:?} has bits set behind its prefix; allowed: the network's first address"));
+    }
+    Ok(network)
 }
 
 #[cfg(test)]
@@ -502,7 +447,7 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
         let six = TERMINAL.replace("203.0.113.5:4433", "[2001:db8::5]:4433");
         let six = GatewayFile::parse(Role::Terminal, "t.toml", &six).unwrap();
         assert_eq!(six.listen.to_string(), "[::]:0");
-        let networks: Vec<String> = intercept.except_to.iter().map(Network::to_string).collect();
+        let networks: Vec<String> = intercept.except_to.iter().map(Prefix::to_string).collect();
         assert_eq!(networks, ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7/32"]);
     }
 

@@ -17,7 +17,7 @@ pub mod satellite;
 pub mod settings;
 
 pub use config::GatewayConfig;
-pub use file::{GatewayFile, InterceptRules, Network, Role};
+pub use file::{GatewayFile, InterceptRules, Role};
 pub use gateway::Gateway;
 pub use log_event::{LinkDirection, LogEvent, Outcome, Server, Unanswered};
 pub use metrics::Metrics;

@@ -56,12 +56,6 @@ impl QueueContext {
     pub(crate) fn new(packet_bytes_max: u64, rate: BitRate, bytes_default: u64) -> Self {
         QueueContext { packet_bytes_max, rate, bytes_default, workloads: Workloads::None }
     }
-
-    /// Of 1 Mbit/s and packets of 1500 bytes.
-    #[cfg(test)]
-    pub(crate) fn for_tests() -> Self {
-        QueueContext::new(1500, BitRate::from_bps(1_000_000), 100_000)
-    }
 }
 
 /// The kinds that link files may name.

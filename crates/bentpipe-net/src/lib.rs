@@ -14,6 +14,7 @@ pub mod pcapng;
 pub mod problem;
 pub mod quantity;
 pub mod seed;
+pub mod selector;
 pub mod socket;
 pub mod stack;
 pub mod text;

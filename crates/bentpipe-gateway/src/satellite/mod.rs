@@ -11,6 +11,10 @@ use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::{BitRate, DataSize};
 use keys::PublicKey;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+
+/// Link MTUs that the pair's packets can have, in bytes.
+pub const MTU: RangeInclusive<u64> = 256..=65_535;
 
 /// Which of the pair a gateway is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,7 +15,8 @@
 
 use super::netfilter::PacketLog;
 use crate::netlink::{Netlink, NextHop, Rule};
-use bentpipe_gateway::file::{InterceptRules, Network};
+use bentpipe_gateway::file::InterceptRules;
+use bentpipe_net::selector::Prefix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
@@ -44,8 +45,8 @@ pub(crate) struct Rules<'a> {
     pub intercept: Option<&'a InterceptRules>,
     /// New connections are refused when the gateway is gone.
     pub closed: bool,
-    /// Ports of the listeners for intercepted connections, on the loopback addresses; 0 and `None` where none are.
-    pub port_v4: u16,
+    /// Ports of the listeners for intercepted connections, on the loopback addresses; `None`: there is none.
+    pub port_v4: Option<u16>,
     pub port_v6: Option<u16>,
     /// Packets of IPv6 are routed here, too.
     pub ipv6: bool,
@@ -327,7 +328,9 @@ impl Rules<'_> {
             add(&format!("chain inet {table} listener"));
             add(&format!("rule inet {table} listener meta mark set {mark:#x}"));
             let to = format!("rule inet {table} listener meta l4proto 6 meta nfproto");
-            add(&format!("{to} ipv4 tproxy ip to 127.0.0.1:{} accept", self.port_v4));
+            if let Some(port) = self.port_v4 {
+                add(&format!("{to} ipv4 tproxy ip to 127.0.0.1:{port} accept"));
+            }
             if let Some(port) = self.port_v6 {
                 add(&format!("{to} ipv6 tproxy ip6 to [::1]:{port} accept"));
             }
@@ -483,8 +486,8 @@ fn ports(ports: &[RangeInclusive<u16>]) -> String {
     format!("{{ {} }}", ranges.join(", "))
 }
 
-fn networks(networks: &[Network], is_family: fn(&IpAddr) -> bool) -> Option<String> {
+fn networks(networks: &[Prefix], is_family: fn(&IpAddr) -> bool) -> Option<String> {
     let of_family = networks.iter().filter(|network| is_family(&network.address));
-    let texts: Vec<String> = of_family.map(|network| format!("{}/{}", network.address, network.prefix)).collect();
+    let texts: Vec<String> = of_family.map(Prefix::to_string).collect();
     (!texts.is_empty()).then(|| format!("{{ {} }}", texts.join(", ")))
 }

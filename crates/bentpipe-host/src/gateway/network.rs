@@ -61,7 +61,7 @@ impl Network {
         Ok(Rules {
             intercept: options.rules.as_ref(),
             closed: options.closed,
-            port_v4: self.listener_v4.as_ref().map(port_of).transpose()?.unwrap_or(0),
+            port_v4: self.listener_v4.as_ref().map(port_of).transpose()?,
             port_v6: self.listener_v6.as_ref().map(port_of).transpose()?,
             ipv6: self.ipv6,
             group: self.log.group(),

@@ -4,15 +4,16 @@ use crate::registry::{QueueContext, Workloads};
 use bentpipe_net::flow::FlowKey;
 use bentpipe_net::headers::{Headers, protocol};
 use bentpipe_net::problem::{KeyProblem, did_you_mean};
+use bentpipe_net::selector::{Prefix, port_range};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use toml::Value;
 
 /// Classes that a discipline may have, the one for all other packets included.
-pub(super) const CLASSES_MAX: usize = 64;
+const CLASSES_MAX: usize = 64;
 /// Highest weight of a class.
-pub(super) const WEIGHT_MAX: u64 = 1000;
+const WEIGHT_MAX: u64 = 1000;
 
 /// The keys of one of `classes`. All conditions must hold; within a list, one entry must.
 #[derive(Deserialize)]
@@ -52,13 +53,6 @@ enum Condition {
     Protocol(u8),
     /// One bit for each code point.
     Dscp(u64),
-}
-
-/// Addresses that begin alike (RFC 4632, RFC 4291 §2.3).
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Prefix {
-    address: IpAddr,
-    bits: u32,
 }
 
 impl Classifier {
@@ -126,7 +120,7 @@ impl Class {
             ("destination", text.destination, Condition::Destination),
         ] {
             if let Some(list) = list {
-                conditions.push(condition(read_list(key, &list, |text| Prefix::read(text))?));
+                conditions.push(condition(read_list(key, &list, read_network)?));
             }
         }
         if let Some(list) = text.ports {
@@ -166,31 +160,6 @@ impl Condition {
     }
 }
 
-impl Prefix {
-    fn read(text: &str) -> Result<Prefix, String> {
-        let fail =
-            || format!("{text:?} is no address; allowed: such as \"10.0.0.1\", \"10.0.0.0/8\" or \"2001:db8::/32\"");
-        let (address, length) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
-        let address: IpAddr = address.trim().parse().map_err(|_| fail())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = length.map_or(Ok(most), |bits| bits.trim().parse()).map_err(|_| fail())?;
-        if bits > most { Err(fail()) } else { Ok(Prefix { address, bits }) }
-    }
-
-    #[inline]
-    fn contains(self, address: IpAddr) -> bool {
-        match (self.address, address) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                (own.to_bits() ^ other.to_bits()).checked_shr(32 - self.bits).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                (own.to_bits() ^ other.to_bits()).checked_shr(128 - self.bits).unwrap_or(0) == 0
-            }
-            _ => false,
-        }
-    }
-}
-
 fn read_list<T, V>(key: &str, list: &[T], read: impl Fn(&T) -> Result<V, String>) -> Result<Vec<V>, KeyProblem> {
     if list.is_empty() {
         return Err(KeyProblem::new(key, "is empty, so that no packet would match; allowed: at least one entry"));
@@ -199,18 +168,14 @@ fn read_list<T, V>(key: &str, list: &[T], read: impl Fn(&T) -> Result<V, String>
     entries.map(|(i, entry)| read(entry).map_err(|what| KeyProblem::new(format!("{key}.{i}"), what))).collect()
 }
 
+fn read_network(text: &String) -> Result<Prefix, String> {
+    let what = || format!("{text:?} is no address; allowed: such as \"10.0.0.1\", \"10.0.0.0/8\" or \"2001:db8::/32\"");
+    Prefix::parse(text).ok_or_else(what)
+}
+
 /// `5004`, or `"6000-6010"`.
 fn read_ports(value: &Value) -> Result<RangeInclusive<u16>, String> {
-    let range = match value {
-        Value::Integer(port) => u16::try_from(*port).ok().map(|port| port..=port),
-        Value::String(text) => text.split_once('-').and_then(|(first, last)| {
-            let (first, last): (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-            Some(first..=last)
-        }),
-        _ => None,
-    };
-    range
-        .filter(|range| *range.start() > 0 && !range.is_empty())
+    port_range(value)
         .ok_or_else(|| format!("{value} is no port; allowed: 1 to 65535, or a range such as \"6000-6010\""))
 }
 
@@ -272,11 +237,12 @@ fn workload_ports(name: &str, context: &QueueContext) -> Result<Vec<RangeInclusi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::harness;
     use std::sync::Arc;
 
     fn context() -> QueueContext {
         let workloads = [("voice".to_owned(), vec![7000, 7001]), ("ping".to_owned(), vec![])];
-        QueueContext { workloads: Workloads::Known(Arc::new(workloads.into())), ..QueueContext::for_tests() }
+        QueueContext { workloads: Workloads::Known(Arc::new(workloads.into())), ..harness::context(1_000_000) }
     }
 
     fn read(text: &str) -> Result<Classifier, KeyProblem> {

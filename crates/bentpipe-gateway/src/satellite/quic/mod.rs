@@ -28,8 +28,8 @@ mod unauthenticated_peers;
 pub use crypto::Crypto;
 
 use super::{
-    Class, DeclaredRates, Event, Loss, Read, RefusedPeer, Satellite, SatelliteConfig, Side, Statistics, StreamError,
-    StreamId, Unread,
+    Class, DeclaredRates, Event, Loss, MTU, Read, RefusedPeer, Satellite, SatelliteConfig, Side, Statistics,
+    StreamError, StreamId, Unread,
 };
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
@@ -71,7 +71,7 @@ pub enum SetupError {
     #[error("the system's random generator failed")]
     Random,
     /// The link's packets are too short.
-    #[error("the link's largest packet is {0} bytes; allowed: 256 to 65535")]
+    #[error("the link's largest packet is {0} bytes; allowed: {from} to {to}", from = MTU.start(), to = MTU.end())]
     Mtu(u64),
     /// The hub's address cannot be called.
     #[error("the hub's address {0} cannot be called: it needs a port other than 0")]
@@ -139,7 +139,7 @@ impl QuicSatellite {
         (crypto, protocol): (Crypto, &[u8]),
         seed: u64,
     ) -> Result<Self, SetupError> {
-        if !(256..=65_535).contains(&config.mtu) {
+        if !MTU.contains(&config.mtu) {
             return Err(SetupError::Mtu(config.mtu));
         }
         if let Side::Terminal(hub) = config.side
