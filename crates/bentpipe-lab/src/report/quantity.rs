@@ -34,14 +34,9 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
-/// `512 KiB` where that is exact, as windows and buffers are; `1.25 MB` otherwise.
+/// `1.25 MB`, whatever the number, so that sizes can be compared; a setting is written as files have it
+/// ([`DataSize`](bentpipe_net::units::DataSize)).
 pub fn bytes(bytes: f64) -> String {
-    for (scale, unit) in [(1_073_741_824.0, "GiB"), (1_048_576.0, "MiB"), (1024.0, "KiB")] {
-        let value = bytes / scale;
-        if (1.0..10_000.0).contains(&value) && value.fract() == 0.0 {
-            return format!("{value:.0}\u{a0}{unit}");
-        }
-    }
     if bytes.abs() < 1000.0 && bytes.fract() == 0.0 {
         return format!("{bytes:.0}\u{a0}B");
     }
@@ -170,7 +165,7 @@ mod tests {
             (&Unit::Seconds, 7384.0, "2 h 03 min 04 s"),
             (&Unit::Seconds, 0.6123, "612 ms"),
             (&Unit::Seconds, 0.000_042, "42.0 µs"),
-            (&Unit::Bytes, 524_288.0, "512 KiB"),
+            (&Unit::Bytes, 524_288.0, "524 kB"),
             (&Unit::Bytes, 524_289.0, "524 kB"),
             (&Unit::Bytes, 12.0, "12 B"),
             (&Unit::Share, 0.015, "1.50 %"),

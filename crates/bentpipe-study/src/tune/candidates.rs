@@ -124,7 +124,7 @@ fn windows(path: &Path, hosts: &Hosts) -> Option<Candidate> {
     })
 }
 
-/// What holds the window down: a setting, or one of Linux's own limits by its name.
+/// The limit of the window: a setting, or one of Linux's own limits by its name.
 fn limited_by(sender: &TcpConfig, receiver: &TcpConfig, window: u64, buffer: u64) -> String {
     if buffer < window && sender.send_buffer.is_none() {
         let most = bytes(SEND_BUFFER_DEFAULT);
@@ -183,9 +183,10 @@ fn initial_window(path: &Path, link: &LinkConfig, hosts: &Hosts) -> Option<Candi
         after_idle: false,
         why: format!(
             "slow start from {now} segment(s) needs {:.0} round trips to fill the link; {most} segments are what the link, \
-             its queue ({}) and the receiver's first window (64 KB) take at once",
+             its queue ({}) and the receiver's first window ({}) take at once",
             (product as f64 / path.inputs.segment_bytes as f64 / f64::from(now)).max(1.0).log2().ceil(),
-            bytes(room)
+            bytes(room),
+            bytes(FIRST_WINDOW)
         ),
         source: "RFC 6928 (10 segments; more only where this link is the bottleneck), RFC 2760 §3.2.1; CNIT-T3",
         values: sizes.into_iter().map(|n| vec![Atom::new(sender, "initial_window", i64::from(n))]).collect(),

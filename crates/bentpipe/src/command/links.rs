@@ -3,9 +3,11 @@
 use super::BadInput;
 use crate::cli::LinksAction;
 use crate::terminal;
+use bentpipe_lab::report::quantity;
 use bentpipe_lab::scenario::find_link;
 use bentpipe_link::catalogue::{self, LinkFile};
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
+use bentpipe_link::queue::QueueLimit;
 use bentpipe_net::stack::PRESETS;
 use bentpipe_net::time::Instant;
 use bentpipe_net::units::BitRate;
@@ -77,6 +79,14 @@ fn list() -> Result<String, BadInput> {
     Ok(text)
 }
 
+/// The queue's limit if it is a FIFO, else the name of its discipline.
+fn queue(direction: &DirectionConfig) -> String {
+    match direction.queue.fifo_limit() {
+        Some(QueueLimit::Bytes(bytes)) => quantity::bytes(bytes as f64).replace('\u{a0}', " "),
+        _ => direction.queue.to_string(),
+    }
+}
+
 fn show(link: &str, set: &[String]) -> Result<String, BadInput> {
     let (file, config) = load(link, set)?;
     let mut text = format!("{}: {}\n\n{}\n\n", file.name, config.title, config.summary.trim());
@@ -92,7 +102,7 @@ fn show(link: &str, set: &[String]) -> Result<String, BadInput> {
             rate(direction),
             if direction.channels > 1 { format!(" in {} channels", direction.channels) } else { String::new() },
             direction.medium.one_way_delay,
-            direction.queue,
+            queue(direction),
             framed(direction, &config),
         ));
     }
