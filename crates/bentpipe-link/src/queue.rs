@@ -33,7 +33,7 @@ mod turns;
 mod virtual_time;
 pub(crate) mod wfq;
 
-/// What waits before a transmitter, and what leaves next.
+/// The packets that wait before a transmitter, and the choice of the one that leaves next.
 ///
 /// Calls come in the order of time. Each ticket that comes in goes out again exactly once: it is transmitted, or dropped at
 /// any later call. A link asks for the next packet whenever a channel is free. [`Any`] lets whoever knows the discipline
@@ -161,7 +161,7 @@ impl fmt::Display for QueueConfig {
     }
 }
 
-/// How much may wait in a FIFO. The packet being transmitted no longer counts.
+/// The most that may wait in a FIFO. The packet being transmitted no longer counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueLimit {
     /// Bytes of packets, framing not included.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-/// What one process took and left.
+/// The resources that one process took, and the sizes of its files.
 struct Taken {
     wall_s: f64,
     cpu_s: f64,

@@ -162,7 +162,7 @@ fn write(folder: &Path, record: &[u8], report: &[u8]) -> anyhow::Result<()> {
     write_whole(&folder.join(REPORT), report)
 }
 
-/// How a capture's name ends.
+/// The ending of a capture's name.
 const CAPTURE: &str = ".pcapng";
 /// A run's record.
 pub const RECORD: &str = "record.json";

@@ -226,7 +226,7 @@ fn transfers_are_reset_when_the_silence_has_lasted_the_hold_time() {
             let took = world.now.since(death).as_secs_f64() - hold as f64;
             println!("hold {hold} s, {}: hold and {took:.1} s", if uploads { "upload" } else { "download" });
             assert_eq!(world.lost(TERMINAL), [Loss::Silence]);
-            // What is on its way when the hub dies, and the spacing of questions; a receiver asks after three seconds.
+            // The time of packets on their way when the hub dies, and the spacing of questions; a receiver asks after three seconds.
             let least = if uploads { -0.1 } else { 2.5 };
             assert!((least..least + 4.0).contains(&took), "{took}");
         }

@@ -34,7 +34,7 @@ struct View {
 struct Compared {
     table: Option<Table>,
     charts: Vec<Chart>,
-    /// How many charts were left out; empty if none were.
+    /// The number of charts left out; empty if none were.
     note: String,
 }
 

@@ -80,7 +80,7 @@ impl Cell {
     }
     /// A verdict.
     pub fn tone(text: impl Into<String>, tone: Tone) -> Cell {
-        // What needs attention comes first.
+        // Rows that need attention come first.
         let order = match tone {
             Tone::Bad => 0.0,
             Tone::Warn => 1.0,

@@ -73,7 +73,7 @@ pub fn spread<'a>(runs: &[&'a WorkloadRecord], quantity: &str) -> Option<Spread<
     Some(Spread { least, median: values[values.len() / 2], most, p95, runs: values.len() })
 }
 
-/// How runs ended.
+/// The ends of runs.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Tally {
     /// Runs.

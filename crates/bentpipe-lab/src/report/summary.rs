@@ -106,7 +106,7 @@ pub struct Row {
     pub result_name: String,
     /// The main measurement; of several runs, the median.
     pub result: String,
-    /// What 95 % of several runs reach or better; empty for one.
+    /// The value that 95 % of several runs reach or better; empty for one.
     pub p95: String,
     /// The values of `result`, `p95` and `goodput`.
     pub values: [Option<f64>; 3],

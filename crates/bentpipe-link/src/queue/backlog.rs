@@ -10,7 +10,7 @@ use bentpipe_net::seed::Stream;
 use bentpipe_net::units::DataSize;
 use std::collections::VecDeque;
 
-/// What shares a link: settings.
+/// Settings of queues that share a link.
 #[derive(Clone, Debug)]
 pub(super) struct BacklogConfig {
     limit: QueueLimit,
@@ -73,7 +73,7 @@ struct SubQueue<T> {
     waiting: VecDeque<(Ticket, T)>,
     bytes: u64,
     weight: u64,
-    /// Where it is in `backlogged`.
+    /// Its index in `backlogged`.
     place: usize,
 }
 

@@ -402,7 +402,7 @@ mod tests {
         TcpSummary { sequence: 1, acknowledgement, flags: flag::ACK, data_bytes: 0, has_sack: false }
     }
 
-    /// What is left of segments that all wait at once behind another flow's packet.
+    /// The numbers of those left of segments that all wait at once behind another flow's packet.
     fn left(filter: &str, segments: &[TcpSummary]) -> Vec<usize> {
         let mut offers = vec![Offer { at: at(0), bytes: 1500, headers: udp(1, 2, 3, false) }];
         offers.extend(segments.iter().map(|segment| Offer { at: at(0), bytes: 40, headers: tcp(*segment) }));

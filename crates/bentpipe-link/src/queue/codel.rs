@@ -36,7 +36,7 @@ pub(crate) fn read(keys: Table, context: &QueueContext) -> Result<QueueConfig, K
 pub(super) struct CodelConfig {
     /// The wait to aim for (RFC 8289 §4.4: 5 ms).
     target: Duration,
-    /// How long waits may be above the target: a common round trip (RFC 8289 §4.3: 100 ms).
+    /// The longest time that waits may be above the target: a common round trip (RFC 8289 §4.3: 100 ms).
     interval: Duration,
     /// Marks packets that understand it.
     ecn: bool,

@@ -17,7 +17,7 @@ pub(super) struct Offer {
     pub headers: Option<Headers>,
 }
 
-/// What became of a packet, and when.
+/// The end of a packet in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     /// Its number among the offers.

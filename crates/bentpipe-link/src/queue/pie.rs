@@ -78,12 +78,12 @@ struct Control {
     delay: Duration,
     /// The delay at the last update.
     delay_before: Duration,
-    /// How long packets are still let in whatever the chance.
+    /// Time for which packets are still let in whatever the chance.
     burst_left: Duration,
 }
 
 impl Control {
-    /// What happens every [`UPDATE`].
+    /// The calculation of every [`UPDATE`].
     fn update(&mut self, config: &PieConfig) {
         let seconds = Duration::as_secs_f64;
         let change = ALPHA * (seconds(self.delay) - seconds(config.target))

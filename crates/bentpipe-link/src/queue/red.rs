@@ -134,7 +134,7 @@ struct Red {
     empty_since: Instant,
 }
 
-/// What becomes of a packet that arrives.
+/// The decision about a packet that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Keep,

@@ -2,7 +2,7 @@
 
 /// Linux's default upper limit of a send buffer (tcp_wmem).
 pub const SEND_BUFFER_DEFAULT: u64 = 4 << 20;
-/// What such a buffer keeps in flight: two segments of 1448 bytes take 3728 bytes of it, and a program that was refused room
+/// Bytes that such a buffer keeps in flight: two segments of 1448 bytes take 3728 bytes of it, and a program that was refused room
 /// fills it again once a third is free, so that five sixths are full on average.
 pub const SEND_LIMIT_DEFAULT: u64 = SEND_BUFFER_DEFAULT / 3728 * 2896 / 6 * 5;
 /// Linux's default upper limit of a receive buffer (tcp_rmem) before 6.16.

@@ -74,7 +74,7 @@ fn run(
     seed: u64,
     ping: Option<&PingSpec>,
 ) -> Result<(f64, Option<f64>), NetworkError> {
-    // What a host leaves open is as `predict` and `run --virtual` have it.
+    // Settings that a host leaves open are as `predict` and `run --virtual` have it.
     let tcp = Side::BOTH.map(|side| hosts.of(side).clone());
     let mut network = transfer::hosts(link, tcp, seed)?;
     // The sides are numbered as the hosts are.

@@ -69,7 +69,7 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What all runs of one command share.
+/// Options that all runs of one command share.
 struct Run<'a> {
     /// Of a live run.
     privilege: Option<Privilege>,

@@ -99,7 +99,7 @@ pub struct QuicSatellite {
     blocked: bool,
     unauthenticated_peers: UnauthenticatedPeers,
     last_refused: Option<RefusedPeer>,
-    /// Where the other side was in the connections so far, the last two.
+    /// The other side's addresses in the last two connections.
     addresses: [Option<SocketAddr>; 2],
     events: VecDeque<Event>,
     /// Ended on request; nothing is begun any more.

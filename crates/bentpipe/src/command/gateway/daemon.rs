@@ -182,7 +182,7 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What of this machine does not fit the file. `check`: all of it, the hub's name too; otherwise what is not reported
+/// Properties of this machine that do not fit the file. `check`: all of them, the hub's name too; otherwise what is not reported
 /// elsewhere.
 fn findings(file: &GatewayFile, check: bool) -> Vec<String> {
     let satellite = &file.gateway.satellite;
