@@ -298,9 +298,9 @@ impl Gateway {
         let (mut datagrams, mut errors) = (0, 0);
         while datagrams < BATCH {
             match sockets.receive_from(socket, &mut self.received) {
-                Ok(Some((length, from))) => {
+                Ok(Some(arrival)) => {
                     datagrams += 1;
-                    self.satellite.receive(self.now, from, &self.received[..length]);
+                    self.satellite.receive(self.now, arrival.from, &self.received[..arrival.bytes]);
                 }
                 Ok(None) => break,
                 // An ICMP message about something sent earlier: it explains why there is no connection, and ends none.

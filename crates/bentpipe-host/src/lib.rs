@@ -20,3 +20,5 @@ pub mod tap;
 pub mod tcp_samples;
 pub mod tcp_stack;
 pub mod waker;
+
+mod datagram;

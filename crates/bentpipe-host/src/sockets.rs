@@ -2,8 +2,10 @@
 //! edge-triggered epoll.
 
 use crate::clock::Clock;
+use crate::datagram;
 use bentpipe_net::socket::{
-    Connection, Received, ReceivedPattern, SocketError, SocketId, Sockets, count_wrong, fill_pattern,
+    Arrival, Connection, Received, ReceivedPattern, SocketError, SocketId, SocketOption, Sockets, count_wrong,
+    fill_pattern,
 };
 use bentpipe_net::time::Instant;
 use rustix::event::epoll;
@@ -18,6 +20,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const BACKLOG: i32 = 1024;
 /// Bytes of pattern made or compared at once.
 const PATTERN_CHUNK: usize = 256 << 10;
+/// Of a UDP socket: a program that is kept waiting for a moment must lose nothing.
+const DATAGRAM_BUFFER: usize = 4 << 20;
 
 /// The sockets of one program.
 pub struct ProgramSockets {
@@ -34,7 +38,8 @@ pub struct ProgramSockets {
 pub(crate) struct Entry {
     /// `None`: the kernel has none yet (a client's handshake or a name's lookup is under way).
     pub socket: Option<Socket>,
-    /// The error that ended it, kept because the kernel reports it only once.
+    /// The error that ended it, kept because the kernel reports it only once; of a datagram socket, the one that is to be
+    /// reported next.
     pub error: Option<SocketError>,
     pub connected: bool,
 }
@@ -319,42 +324,72 @@ impl Sockets for SocketsView<'_> {
         self.own.open.remove(&socket);
     }
 
+    fn set_option(&mut self, socket: SocketId, option: SocketOption) -> Result<(), SocketError> {
+        let kernel = self.kernel(socket)?;
+        let set = match option {
+            SocketOption::NoDelay => kernel.set_tcp_nodelay(true),
+            SocketOption::Dscp(dscp) => datagram::set_dscp(kernel, dscp),
+        };
+        set.map_err(|e| error_of(&e))
+    }
+
     fn open_datagram(&mut self, port: u16) -> Result<SocketId, SocketError> {
-        self.add(bound(any(port), Type::DGRAM, Protocol::UDP)?, true)
+        let socket = bound(any(port), Type::DGRAM, Protocol::UDP)?;
+        datagram::prepare(&socket, DATAGRAM_BUFFER);
+        datagram::describe_arrivals(&socket);
+        self.add(socket, true)
     }
 
     fn send_to(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<bool, SocketError> {
-        let entry = self.entry(socket)?;
+        let entry = self.own.open.get_mut(&socket).ok_or(SocketError::Closed)?;
         let Some(kernel) = &entry.socket else { return Err(SocketError::Closed) };
-        match kernel.send_to_with_flags(data, &SockAddr::from(to), libc::MSG_NOSIGNAL) {
-            Ok(_) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => Ok(false),
-            Err(error) => entry.failed(&error).map_or(Ok(false), Err),
+        let to = SockAddr::from(to);
+        let mut earlier = None;
+        loop {
+            let Err(error) = kernel.send_to_with_flags(data, &to, libc::MSG_NOSIGNAL) else {
+                entry.error = entry.error.or(earlier);
+                return Ok(true);
+            };
+            match error.raw_os_error() {
+                Some(libc::ENOBUFS | libc::EAGAIN | libc::EINTR) => return Ok(false),
+                // It may be ICMP's about an earlier datagram, which the kernel reports once; this one was not sent.
+                _ if earlier.is_none() => {
+                    datagram::drain_errors(kernel);
+                    earlier = Some(error_of(&error));
+                }
+                _ => return Err(error_of(&error)),
+            }
         }
     }
 
-    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, SocketError> {
-        let entry = self.entry(socket)?;
+    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<Arrival>, SocketError> {
+        let entry = self.own.open.get_mut(&socket).ok_or(SocketError::Closed)?;
+        if let Some(error) = entry.error.take() {
+            return Err(error);
+        }
         let Some(kernel) = &entry.socket else { return Err(SocketError::Closed) };
-        match kernel.recv_from(as_uninit(into)) {
-            Ok((n, from)) => Ok(from.as_socket().map(|from| (n, canonical(from)))),
-            Err(error) => entry.failed(&error).map_or(Ok(None), Err),
+        match datagram::receive(kernel, into) {
+            Ok(datagram) => {
+                let at = datagram.stamp.map_or_else(|| self.clock.now(), |stamp| self.clock.at_real(stamp));
+                Ok(datagram.from.as_socket().map(|from| Arrival {
+                    bytes: datagram.bytes,
+                    from: canonical(from),
+                    at,
+                    traffic_class: datagram.traffic_class,
+                    overflows: u64::from(datagram.overflows),
+                }))
+            }
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => Ok(None),
+            Err(error) => {
+                datagram::drain_errors(kernel);
+                Err(error_of(&error))
+            }
         }
     }
 
     fn open_echo(&mut self) -> Result<SocketId, SocketError> {
         let socket = new_socket(Domain::IPV4, Type::DGRAM, Some(Protocol::ICMPV4))?;
-        let on: libc::c_int = 1;
-        // SAFETY: the kernel reads four bytes of a live integer.
-        unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_TIMESTAMPNS,
-                (&raw const on).cast(),
-                size_of_val(&on) as libc::socklen_t,
-            )
-        };
+        datagram::set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
         self.add(socket, true)
     }
 

@@ -12,7 +12,7 @@ use bentpipe_lab::registry::Registry;
 use bentpipe_lab::scenario::Scenario;
 use bentpipe_lab::simulated::{self, SimulatedOptions};
 use bentpipe_net::problem::KeyProblem;
-use bentpipe_net::socket::{Program, SocketId, Sockets};
+use bentpipe_net::socket::{Arrival, Program, SocketId, Sockets};
 use bentpipe_net::time::{Duration, Instant};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -137,7 +137,7 @@ impl Program for Caller {
             self.started = now;
             sockets.open_datagram(0).unwrap()
         });
-        while let Ok(Some((_, from))) = sockets.receive_from(socket, &mut [0; 64]) {
+        while let Ok(Some(Arrival { from, .. })) = sockets.receive_from(socket, &mut [0; 64]) {
             self.answers += u32::from(self.missing.remove(&from));
             if let (true, Some(called)) = (self.missing.is_empty(), self.called.last()) {
                 self.longest = self.longest.max(now.since(*called));
@@ -196,7 +196,7 @@ struct Member {
 impl Program for Member {
     fn poll(&mut self, _now: Instant, sockets: &mut dyn Sockets) {
         let socket = *self.socket.get_or_insert_with(|| sockets.open_datagram(self.port).unwrap());
-        while let Ok(Some((_, from))) = sockets.receive_from(socket, &mut [0; 64]) {
+        while let Ok(Some(Arrival { from, .. })) = sockets.receive_from(socket, &mut [0; 64]) {
             self.heard += 1;
             sockets.send_to(socket, from, b"here!").unwrap();
         }

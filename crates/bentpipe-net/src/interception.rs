@@ -246,6 +246,15 @@ macro_rules! delegate_sockets {
             self.$f.receive_pattern(socket, pattern, offset, max)
         }
     };
+    (@ set_option $f:ident) => {
+        fn set_option(
+            &mut self,
+            socket: $crate::socket::SocketId,
+            option: $crate::socket::SocketOption,
+        ) -> Result<(), $crate::socket::SocketError> {
+            self.$f.set_option(socket, option)
+        }
+    };
     (@ open_datagram $f:ident) => {
         fn open_datagram(&mut self, port: u16) -> Result<$crate::socket::SocketId, $crate::socket::SocketError> {
             self.$f.open_datagram(port)
@@ -266,7 +275,7 @@ macro_rules! delegate_sockets {
             &mut self,
             socket: $crate::socket::SocketId,
             into: &mut [u8],
-        ) -> Result<Option<(usize, std::net::SocketAddr)>, $crate::socket::SocketError> {
+        ) -> Result<Option<$crate::socket::Arrival>, $crate::socket::SocketError> {
             self.$f.receive_from(socket, into)
         }
     };

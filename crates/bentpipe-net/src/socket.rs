@@ -8,6 +8,7 @@
 //! socket until it would block. Early or extra calls do nothing.
 
 pub use crate::content::{count_wrong, fill_pattern, pattern_byte};
+use crate::dscp::Dscp;
 use crate::time::Instant;
 use std::net::{IpAddr, SocketAddr};
 
@@ -82,6 +83,30 @@ pub enum Connection {
     Open,
 }
 
+/// A datagram that was received.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// Bytes of its data in the caller's buffer; what had no room there is lost.
+    pub bytes: usize,
+    /// Its sender.
+    pub from: SocketAddr,
+    /// When the host's stack received it: not later than the poll, and before it by as long as the program was busy.
+    pub at: Instant,
+    /// The octet of DSCP and ECN in its IP header.
+    pub traffic_class: u8,
+    /// Datagrams that this socket had no room for, from its opening until this one came.
+    pub overflows: u64,
+}
+
+/// A setting of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SocketOption {
+    /// TCP: small segments leave at once instead of waiting for the acknowledgement of earlier ones (RFC 9293 §3.7.4).
+    NoDelay,
+    /// TCP and UDP: what is sent from now on carries this DSCP. A connection's SYN has left before.
+    Dscp(Dscp),
+}
+
 /// A host's sockets as a program sees them. No call blocks.
 pub trait Sockets {
     /// Starts a TCP connection; watch it with [`Sockets::connection`].
@@ -116,12 +141,16 @@ pub trait Sockets {
     fn close(&mut self, socket: SocketId);
     /// Ends at once with a reset.
     fn abort(&mut self, socket: SocketId);
+    /// Changes a setting; an error where a socket of its kind does not have it.
+    fn set_option(&mut self, socket: SocketId, option: SocketOption) -> Result<(), SocketError>;
     /// Opens a UDP socket; port 0 takes a free one.
     fn open_datagram(&mut self, port: u16) -> Result<SocketId, SocketError>;
-    /// Sends one datagram; `false` when the stack had no room and dropped it.
+    /// Sends one datagram, in fragments where it exceeds the MTU; `false` when the stack had no room and dropped it.
     fn send_to(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<bool, SocketError>;
-    /// The next datagram: its length and sender. Longer ones are cut to `into`.
-    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, SocketError>;
+    /// The next datagram; several may wait. A socket has room for at least 200 kB of them and drops what comes when it is
+    /// full. An error is that of an ICMP message about a datagram sent earlier (`Refused`: nobody has the port): it is
+    /// reported once and ends nothing.
+    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<Arrival>, SocketError>;
     /// Opens an ICMP echo socket; replies to its requests come back through [`Sockets::receive_echo`].
     fn open_echo(&mut self) -> Result<SocketId, SocketError>;
     /// Sends an ICMP echo request with this sequence number; `data` follows the eight-byte ICMP header.

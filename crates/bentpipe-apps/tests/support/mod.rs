@@ -8,7 +8,8 @@ pub mod script;
 
 use bentpipe_apps::{App, Report, Status};
 use bentpipe_net::socket::{
-    Connection, Received, ReceivedPattern, SocketError, SocketId, Sockets, count_wrong, fill_pattern,
+    Arrival, Connection, Received, ReceivedPattern, SocketError, SocketId, SocketOption, Sockets, count_wrong,
+    fill_pattern,
 };
 use bentpipe_net::time::{Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
@@ -55,6 +56,10 @@ pub enum FaultKind {
 /// What becomes of an echo request: replies, each after a time, with the number and data as changed.
 pub type EchoFate = Box<dyn FnMut(u64, u16, &[u8]) -> Vec<(Duration, u16, Vec<u8>)> + Send>;
 
+/// What becomes of a datagram, given its number among all of the run, its sending host and its data: copies, each
+/// delivered after a time.
+pub type DatagramFate = Box<dyn FnMut(u64, usize, &[u8]) -> Vec<(Duration, Vec<u8>)> + Send>;
+
 pub struct World {
     pub net: Net,
     pub programs: Vec<(usize, Box<dyn App>)>,
@@ -72,6 +77,8 @@ pub struct Net {
     pub faults: Vec<Fault>,
     pub echo: Option<EchoFate>,
     pub echo_denied: bool,
+    /// `None`: each datagram arrives once, after the one-way delay.
+    pub datagram: Option<DatagramFate>,
     /// Ports that are taken.
     pub ports_in_use: Vec<u16>,
     sockets: Vec<Socket>,
@@ -81,12 +88,24 @@ pub struct Net {
     dirty: [bool; 2],
     connections: usize,
     echoes: u64,
+    datagrams: u64,
 }
 
 enum Socket {
     Listener { host: usize, port: u16, backlog: VecDeque<SocketId>, closed: bool },
     Stream(Stream),
     Echo { host: usize, replies: VecDeque<(u16, Vec<u8>, Instant)> },
+    Datagram(DatagramSocket),
+}
+
+#[derive(Default)]
+struct DatagramSocket {
+    host: usize,
+    port: u16,
+    traffic_class: u8,
+    waiting: VecDeque<(Arrival, Vec<u8>)>,
+    error: Option<SocketError>,
+    closed: bool,
 }
 
 struct Stream {
@@ -115,6 +134,8 @@ enum Event {
     Fail(SocketId, SocketError),
     Writable(usize),
     EchoReply(SocketId, u16, Vec<u8>),
+    Datagram { from: SocketId, to: SocketAddr, data: Vec<u8> },
+    Unreachable(SocketId),
 }
 
 impl World {
@@ -129,6 +150,7 @@ impl World {
             faults: Vec::new(),
             echo: None,
             echo_denied: false,
+            datagram: None,
             ports_in_use: Vec::new(),
             sockets: Vec::new(),
             events: BTreeMap::new(),
@@ -137,6 +159,7 @@ impl World {
             dirty: [true; 2],
             connections: 0,
             echoes: 0,
+            datagrams: 0,
         };
         World { net, programs: Vec::new(), limit: Instant::ZERO + Duration::from_secs(3600) }
     }
@@ -202,6 +225,7 @@ impl World {
         let is_open = |socket: &&Socket| match socket {
             Socket::Listener { host: at, closed, .. } => *at == host && !closed,
             Socket::Stream(stream) => stream.host == host && !stream.closed,
+            Socket::Datagram(socket) => socket.host == host && !socket.closed,
             Socket::Echo { .. } => false,
         };
         self.net.sockets.iter().filter(is_open).count()
@@ -263,6 +287,13 @@ impl Net {
                     self.dirty[*host] = true;
                 }
             }
+            Event::Datagram { from, to, data } => self.deliver(from, to, data),
+            Event::Unreachable(id) => {
+                if let Socket::Datagram(socket) = &mut self.sockets[id.0 as usize] {
+                    socket.error = Some(SocketError::Refused);
+                    self.dirty[socket.host] = true;
+                }
+            }
             Event::Syn(id) => self.syn(id),
             Event::SynAck(id) => {
                 let stream = self.raw(id);
@@ -288,6 +319,25 @@ impl Net {
             }
             Event::Arrive(id, data) => self.arrive(id, data),
         }
+    }
+
+    fn deliver(&mut self, from: SocketId, to: SocketAddr, data: Vec<u8>) {
+        let Socket::Datagram(DatagramSocket { host, port, traffic_class, .. }) = self.sockets[from.0 as usize] else {
+            return;
+        };
+        let (at, back) = (self.now, self.now + self.one_way_delay);
+        let receiver = self.sockets.iter_mut().find_map(|socket| match socket {
+            Socket::Datagram(socket)
+                if address(socket.host) == to.ip() && socket.port == to.port() && !socket.closed =>
+            {
+                Some(socket)
+            }
+            _ => None,
+        });
+        let Some(receiver) = receiver else { return self.at(back, Event::Unreachable(from)) };
+        let from = SocketAddr::new(address(host), port);
+        receiver.waiting.push_back((Arrival { bytes: data.len(), from, at, traffic_class, overflows: 0 }, data));
+        self.dirty[receiver.host] = true;
     }
 
     fn syn(&mut self, id: SocketId) {
@@ -542,6 +592,7 @@ impl Sockets for View<'_> {
                 stream.received.clear();
                 self.net.pump(socket);
             }
+            Some(Socket::Datagram(socket)) => socket.closed = true,
             _ => {}
         }
     }
@@ -559,16 +610,47 @@ impl Sockets for View<'_> {
         }
     }
 
-    fn open_datagram(&mut self, _port: u16) -> Result<SocketId, SocketError> {
-        Err(SocketError::Denied)
+    fn set_option(&mut self, socket: SocketId, option: SocketOption) -> Result<(), SocketError> {
+        if let (Some(Socket::Datagram(socket)), SocketOption::Dscp(dscp)) =
+            (self.net.sockets.get_mut(socket.0 as usize), option)
+        {
+            socket.traffic_class = dscp.traffic_class();
+        }
+        Ok(())
     }
 
-    fn send_to(&mut self, _socket: SocketId, _to: SocketAddr, _data: &[u8]) -> Result<bool, SocketError> {
-        Err(SocketError::Closed)
+    fn open_datagram(&mut self, port: u16) -> Result<SocketId, SocketError> {
+        if self.net.ports_in_use.contains(&port) {
+            return Err(SocketError::AddressInUse);
+        }
+        Ok(self.net.push(Socket::Datagram(DatagramSocket { host: self.host, port, ..DatagramSocket::default() })))
     }
 
-    fn receive_from(&mut self, _: SocketId, _: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, SocketError> {
-        Err(SocketError::Closed)
+    fn send_to(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<bool, SocketError> {
+        let (number, delay) = (self.net.datagrams, self.net.one_way_delay);
+        self.net.datagrams += 1;
+        let copies = match &mut self.net.datagram {
+            Some(fate) => fate(number, self.host, data),
+            None => vec![(delay, data.to_vec())],
+        };
+        for (after, data) in copies {
+            self.net.at(self.net.now + after, Event::Datagram { from: socket, to, data });
+        }
+        Ok(true)
+    }
+
+    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<Arrival>, SocketError> {
+        let Some(Socket::Datagram(socket)) = self.net.sockets.get_mut(socket.0 as usize) else {
+            return Err(SocketError::Closed);
+        };
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        Ok(socket.waiting.pop_front().map(|(arrival, data)| {
+            let bytes = data.len().min(into.len());
+            into[..bytes].copy_from_slice(&data[..bytes]);
+            Arrival { bytes, ..arrival }
+        }))
     }
 
     fn open_echo(&mut self) -> Result<SocketId, SocketError> {

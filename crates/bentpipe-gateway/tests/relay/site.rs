@@ -2,7 +2,9 @@
 
 use bentpipe_net::held_requests::{HeldRequests, Hold};
 use bentpipe_net::interception::{Bypassed, GatewaySockets, Interception, Named, Refusal, Request, RequestId};
-use bentpipe_net::socket::{Connection, Received, ReceivedPattern, SocketError, SocketId, Sockets};
+use bentpipe_net::socket::{
+    Arrival, Connection, Received, ReceivedPattern, SocketError, SocketId, SocketOption, Sockets,
+};
 use bentpipe_net::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -308,6 +310,9 @@ impl Sockets for Site {
             tcp.to_host.bytes.clear();
         }
     }
+    fn set_option(&mut self, _: SocketId, _: SocketOption) -> Result<(), SocketError> {
+        Ok(())
+    }
     fn open_datagram(&mut self, _: u16) -> Result<SocketId, SocketError> {
         Ok(SocketId(u32::MAX))
     }
@@ -315,13 +320,13 @@ impl Sockets for Site {
         self.outgoing.push_back((to, data.to_vec()));
         Ok(true)
     }
-    fn receive_from(&mut self, _: SocketId, into: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, SocketError> {
+    fn receive_from(&mut self, _: SocketId, into: &mut [u8]) -> Result<Option<Arrival>, SocketError> {
         if let Some(error) = self.receive_errors.pop_front() {
             return Err(error);
         }
         Ok(self.incoming.pop_front().map(|(from, data)| {
             into[..data.len()].copy_from_slice(&data);
-            (data.len(), from)
+            Arrival { bytes: data.len(), from, at: Instant::ZERO, traffic_class: 0, overflows: 0 }
         }))
     }
     fn open_echo(&mut self) -> Result<SocketId, SocketError> {

@@ -6,13 +6,6 @@ use bentpipe_net::socket::SocketError;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
-
-/// Of the pair's UDP socket: a quarter of a second at 128 Mbit/s. The kernel gives what net.core.rmem_max allows.
-const PAIR_BUFFER: usize = 4 << 20;
-
-/// ICMP messages that are dropped at once; the kernel's limit is the receive buffer.
-const ERRORS_MAX: usize = 1024;
 
 /// Sets what a relayed connection needs: bytes go on as they come, urgent ones in their place (RFC 6093 §3.2), a peer that
 /// has vanished is noticed in the end (the kernel's keep-alive), and packets carry the DSCP of `traffic_class`; the ECN bits
@@ -59,44 +52,5 @@ pub(super) fn begin(
         Ok(()) => Ok((socket, true)),
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok((socket, false)),
         Err(error) => Err(error_of(&error)),
-    }
-}
-
-/// Prepares the UDP socket of the pair: for bursts, and for what ICMP says.
-pub(super) fn prepare_pair(socket: &Socket) {
-    // The limits of ordinary users; with the right to, beyond them.
-    let _ = socket.set_recv_buffer_size(PAIR_BUFFER);
-    let _ = socket.set_send_buffer_size(PAIR_BUFFER);
-    let size = PAIR_BUFFER as libc::c_int;
-    for (level, option, size) in [
-        (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size),
-        (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size),
-        // ICMP messages are errors of the socket (ip(7)): they explain why there is no connection.
-        (libc::IPPROTO_IP, libc::IP_RECVERR, 1),
-        (libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1),
-    ] {
-        // SAFETY: the kernel reads four bytes of a live integer.
-        unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                level,
-                option,
-                (&raw const size).cast(),
-                size_of_val(&size) as libc::socklen_t,
-            )
-        };
-    }
-}
-
-/// Empties the queue of ICMP messages (`MSG_ERRQUEUE` of recvmsg(2)), whose first has been reported as the socket's error.
-pub(super) fn drain_errors(socket: &Socket) {
-    const FLAGS: libc::c_int = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    let mut byte = 0u8;
-    for _ in 0..ERRORS_MAX {
-        // SAFETY: the kernel writes at most one byte of a live integer.
-        let read = unsafe { libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, FLAGS) };
-        if read < 0 {
-            return;
-        }
     }
 }

@@ -10,7 +10,7 @@ use super::syn::Syn;
 use super::token;
 use bentpipe_net::held_requests::{Endpoints, HeldRequests, Hold};
 use bentpipe_net::interception::Bypassed;
-use bentpipe_net::socket::{SocketError, SocketId};
+use bentpipe_net::socket::SocketId;
 use bentpipe_net::time::{Duration, Instant};
 use rustix::event::epoll;
 use socket2::{Domain, Socket, Type};
@@ -43,8 +43,6 @@ pub(super) struct Site {
     pub bypassed: Bypassed,
     pub bypassed_read: Option<Instant>,
     pub accept_again: Option<Instant>,
-    /// An ICMP error of the pair's socket that the program has not been given.
-    pub pair_error: Option<SocketError>,
     check_rules: Instant,
     remarks: VecDeque<String>,
 }
@@ -122,7 +120,6 @@ impl Site {
             bypassed: Bypassed::default(),
             bypassed_read: None,
             accept_again: None,
-            pair_error: None,
             check_rules: now + RULES_INTERVAL,
             remarks,
         })

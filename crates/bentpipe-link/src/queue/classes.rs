@@ -1,6 +1,7 @@
 //! Traffic classes of a queue discipline: which packets belong to one, and its weight.
 
 use crate::registry::{QueueContext, Workloads};
+use bentpipe_net::dscp::{Dscp, DscpError};
 use bentpipe_net::flow::FlowKey;
 use bentpipe_net::headers::{Headers, protocol};
 use bentpipe_net::problem::{KeyProblem, did_you_mean};
@@ -195,22 +196,14 @@ fn read_protocol(value: &Value) -> Result<u8, String> {
     })
 }
 
-/// A code point by number or by name: CS0 to CS7 (RFC 2474 §4.2.2), AF11 to AF43 (RFC 2597 §6), EF (RFC 3246 §4), VA
-/// (RFC 5865 §6), LE (RFC 8622 §5).
 fn read_dscp(value: &Value) -> Result<u8, String> {
     let point = match value {
-        Value::Integer(point) => u8::try_from(*point).ok().filter(|point| *point < 64),
-        Value::String(name) => match name.as_bytes() {
-            b"EF" => Some(46),
-            b"VA" => Some(44),
-            b"LE" => Some(1),
-            [b'C', b'S', class @ b'0'..=b'7'] => Some((class - b'0') * 8),
-            [b'A', b'F', class @ b'1'..=b'4', drop @ b'1'..=b'3'] => Some((class - b'0') * 8 + (drop - b'0') * 2),
-            _ => None,
-        },
+        Value::Integer(number) => u64::try_from(*number).ok().and_then(|number| Dscp::new(number).ok()),
+        Value::String(name) => name.parse().ok(),
         _ => None,
     };
-    point.ok_or_else(|| format!("{value} is no DSCP; allowed: 0 to 63, CS0 to CS7, AF11 to AF43, EF, VA or LE"))
+    let point = point.ok_or_else(|| DscpError { found: value.to_string() }.to_string())?;
+    Ok(point.number())
 }
 
 /// The ports that the parties of a scenario's workload listen on.

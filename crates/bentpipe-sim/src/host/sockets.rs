@@ -1,10 +1,12 @@
 //! A program's view of its simulated host.
 
 use super::socket_table::{Socket, SocketTable};
-use super::stack::{Listener, Stack};
+use super::stack::{Listener, Stack, WaitingDatagram};
 use crate::tcp::Output;
 use bentpipe_net::datagram::{Body, Payload};
-use bentpipe_net::socket::{Connection as Progress, Received, ReceivedPattern, SocketError, SocketId, Sockets};
+use bentpipe_net::socket::{
+    Arrival, Connection as Progress, Received, ReceivedPattern, SocketError, SocketId, SocketOption, Sockets,
+};
 use bentpipe_net::time::Instant;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -194,6 +196,15 @@ impl Sockets for View<'_> {
         self.stack.with(self.now, number, |connection, output| connection.abort(output));
     }
 
+    fn set_option(&mut self, socket: SocketId, option: SocketOption) -> Result<(), SocketError> {
+        match (option, self.table.get(socket)?) {
+            (SocketOption::NoDelay, _) => View::connection(self, socket)?.set_no_delay(),
+            (SocketOption::Dscp(dscp), Socket::Datagram(port)) => self.stack.set_datagram_dscp(port, dscp),
+            (SocketOption::Dscp(dscp), _) => View::connection(self, socket)?.set_dscp(dscp),
+        }
+        Ok(())
+    }
+
     fn open_datagram(&mut self, port: u16) -> Result<SocketId, SocketError> {
         let port = self.stack.open_datagram(self.program, port)?;
         Ok(self.table.add(Socket::Datagram(port)))
@@ -202,15 +213,17 @@ impl Sockets for View<'_> {
     fn send_to(&mut self, socket: SocketId, to: SocketAddr, data: &[u8]) -> Result<bool, SocketError> {
         let Socket::Datagram(source_port) = self.table.get(socket)? else { return Err(SocketError::Closed) };
         let to = v4(to)?;
-        self.stack.send(*to.ip(), Body::Udp { source_port, destination_port: to.port(), data: data.into() })
+        let traffic_class = self.stack.datagram_dscp(source_port).traffic_class();
+        let body = Body::Udp { source_port, destination_port: to.port(), data: data.into() };
+        self.stack.send(*to.ip(), body, traffic_class)
     }
 
-    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, SocketError> {
+    fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<Arrival>, SocketError> {
         let Socket::Datagram(port) = self.table.get(socket)? else { return Err(SocketError::Closed) };
-        Ok(self.stack.take_datagram(port).map(|(from, data)| {
-            let count = data.len().min(into.len());
-            into[..count].copy_from_slice(&data[..count]);
-            (count, from.into())
+        Ok(self.stack.take_datagram(port)?.map(|WaitingDatagram { from, data, at, traffic_class, overflows }| {
+            let bytes = data.len().min(into.len());
+            into[..bytes].copy_from_slice(&data[..bytes]);
+            Arrival { bytes, from: from.into(), at, traffic_class, overflows }
         }))
     }
 
@@ -222,7 +235,7 @@ impl Sockets for View<'_> {
     fn send_echo(&mut self, socket: SocketId, to: IpAddr, sequence: u16, data: &[u8]) -> Result<bool, SocketError> {
         let Socket::Echo(identifier) = self.table.get(socket)? else { return Err(SocketError::Closed) };
         let IpAddr::V4(to) = to else { return Err(SocketError::Unreachable) };
-        self.stack.send(to, Body::Echo { reply: false, identifier, sequence, data: data.into() })
+        self.stack.send(to, Body::Echo { reply: false, identifier, sequence, data: data.into() }, 0)
     }
 
     fn receive_echo(

@@ -11,6 +11,7 @@ use crate::tcp::settings::Settings;
 use crate::tcp::{Connection, Output, Parameters, State};
 use crate::view::ConnectionView;
 use bentpipe_net::datagram::{Body, Datagram, Payload, Segment, flag};
+use bentpipe_net::dscp::Dscp;
 use bentpipe_net::headers::protocol;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::socket::SocketError;
@@ -75,9 +76,24 @@ pub(super) struct Listener {
 /// A datagram socket.
 #[derive(Debug)]
 pub(super) struct DatagramSocket {
-    pub owner: u32,
-    pub waiting: VecDeque<(SocketAddrV4, Arc<[u8]>)>,
+    owner: u32,
+    waiting: VecDeque<WaitingDatagram>,
     waiting_bytes: usize,
+    overflows: u64,
+    /// An ICMP message's, not reported yet.
+    error: Option<SocketError>,
+    dscp: Dscp,
+}
+
+/// A datagram that a program has not taken.
+#[derive(Debug)]
+pub(super) struct WaitingDatagram {
+    pub from: SocketAddrV4,
+    pub data: Arc<[u8]>,
+    pub at: Instant,
+    pub traffic_class: u8,
+    /// Datagrams that the socket had no room for before.
+    pub overflows: u64,
 }
 
 /// An echo socket.
@@ -145,9 +161,12 @@ impl Stack {
                 Some(socket) => {
                     if socket.waiting_bytes + data.len() <= DATAGRAMS_WAITING {
                         socket.waiting_bytes += data.len();
-                        socket.waiting.push_back((SocketAddrV4::new(source, source_port), data));
+                        let (from, overflows) = (SocketAddrV4::new(source, source_port), socket.overflows);
+                        socket.waiting.push_back(WaitingDatagram { from, data, at: now, traffic_class, overflows });
                         let owner = socket.owner;
                         self.notify(owner, Socket::Datagram(destination_port));
+                    } else {
+                        socket.overflows += 1;
                     }
                 }
                 None => {
@@ -184,8 +203,10 @@ impl Stack {
 
     fn receive_unreachable(&mut self, now: Instant, code: u8, mtu: u16, about: &[u8; 28]) {
         let Some(quoted) = wire::quoted_ports(about) else { return };
-        if quoted.protocol != protocol::TCP {
-            return;
+        match quoted.protocol {
+            protocol::TCP => {}
+            protocol::UDP => return self.datagram_unreachable(quoted.source_port, code),
+            _ => return,
         }
         let local = SocketAddrV4::new(quoted.source, quoted.source_port);
         let remote = SocketAddrV4::new(quoted.destination, quoted.destination_port);
@@ -194,6 +215,18 @@ impl Stack {
             4 => connection.lower_mtu(u64::from(mtu), output),
             _ => connection.unreachable(code == 3),
         });
+    }
+
+    /// An ICMP message about a datagram that was sent from `port` (Linux's answers: net/ipv4/icmp.c).
+    fn datagram_unreachable(&mut self, port: u16, code: u8) {
+        let Some(socket) = self.datagrams.get_mut(&port) else { return };
+        socket.error = Some(match code {
+            3 => SocketError::Refused,
+            4 => SocketError::Other(EMSGSIZE),
+            _ => SocketError::Unreachable,
+        });
+        let owner = socket.owner;
+        self.notify(owner, Socket::Datagram(port));
     }
 
     /// One of our own packets has nowhere to go.
@@ -362,16 +395,39 @@ impl Stack {
         if !free(&port) {
             return Err(SocketError::AddressInUse);
         }
-        self.datagrams.insert(port, DatagramSocket { owner, waiting: VecDeque::new(), waiting_bytes: 0 });
+        let socket = DatagramSocket {
+            owner,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            overflows: 0,
+            error: None,
+            dscp: Dscp::default(),
+        };
+        self.datagrams.insert(port, socket);
         Ok(port)
     }
 
-    /// The next datagram that came.
-    pub fn take_datagram(&mut self, port: u16) -> Option<(SocketAddrV4, Arc<[u8]>)> {
-        let socket = self.datagrams.get_mut(&port)?;
-        let (from, data) = socket.waiting.pop_front()?;
-        socket.waiting_bytes -= data.len();
-        Some((from, data))
+    /// The next datagram that came, or what an ICMP message said of one that was sent.
+    pub(super) fn take_datagram(&mut self, port: u16) -> Result<Option<WaitingDatagram>, SocketError> {
+        let Some(socket) = self.datagrams.get_mut(&port) else { return Err(SocketError::Closed) };
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        let datagram = socket.waiting.pop_front();
+        socket.waiting_bytes -= datagram.as_ref().map_or(0, |datagram| datagram.data.len());
+        Ok(datagram)
+    }
+
+    /// The DSCP of what a datagram socket sends.
+    pub fn datagram_dscp(&self, port: u16) -> Dscp {
+        self.datagrams.get(&port).map_or(Dscp::default(), |socket| socket.dscp)
+    }
+
+    /// Sets it.
+    pub fn set_datagram_dscp(&mut self, port: u16, dscp: Dscp) {
+        if let Some(socket) = self.datagrams.get_mut(&port) {
+            socket.dscp = dscp;
+        }
     }
 
     /// Opens an echo socket; its identifier.
@@ -386,12 +442,12 @@ impl Stack {
     }
 
     /// Sends a packet of a datagram or echo socket.
-    pub fn send(&mut self, destination: Ipv4Addr, body: Body) -> Result<bool, SocketError> {
+    pub fn send(&mut self, destination: Ipv4Addr, body: Body, traffic_class: u8) -> Result<bool, SocketError> {
         let (source, _) = self.ip.source_for(destination).ok_or(SocketError::Unreachable)?;
         if body.bytes() > 65_515 {
             return Err(SocketError::Other(EMSGSIZE));
         }
-        self.out.push(Datagram::new(source, destination, body));
+        self.out.push(Datagram { traffic_class, ..Datagram::new(source, destination, body) });
         Ok(true)
     }
 

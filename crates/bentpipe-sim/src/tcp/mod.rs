@@ -40,6 +40,7 @@ mod window;
 
 use acks::AckPolicy;
 use bentpipe_net::datagram::Payload;
+use bentpipe_net::dscp::Dscp;
 use bentpipe_net::flow::FlowFacts;
 use bentpipe_net::seed::Stream;
 use bentpipe_net::socket::{Connection as Progress, Received, ReceivedPattern, SocketError};
@@ -137,6 +138,8 @@ pub struct Connection {
     sack: bool,
     timestamps: bool,
     ecn: bool,
+    nagle: bool,
+    dscp: Dscp,
     ecn_echo: bool,
     cwr_to_send: bool,
     frto: bool,
@@ -351,6 +354,8 @@ impl Connection {
             sack: settings.sack,
             timestamps: settings.timestamps,
             ecn: settings.ecn,
+            nagle: settings.nagle,
+            dscp: Dscp::default(),
             initial_sequence: ends.sequence,
             clock: ends.clock,
             una: 0,
@@ -412,6 +417,16 @@ impl Connection {
         let mut connection = Connection::new(settings, ends, output.now, State::SynSent);
         connection.send_syn(output);
         connection
+    }
+
+    /// Small segments leave at once from now on (RFC 9293 §3.7.4).
+    pub fn set_no_delay(&mut self) {
+        self.nagle = false;
+    }
+
+    /// Segments carry this DSCP from now on.
+    pub fn set_dscp(&mut self, dscp: Dscp) {
+        self.dscp = dscp;
     }
 
     /// Where it stands for its program.

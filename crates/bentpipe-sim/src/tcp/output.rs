@@ -101,6 +101,7 @@ impl Connection {
     #[inline(always)]
     fn put_segment(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
         self.facts.end = output.now;
+        let traffic_class = traffic_class | self.dscp.traffic_class();
         output
             .datagrams
             .push(Datagram { traffic_class, ..Datagram::new(*self.local.ip(), *self.remote.ip(), Body::Tcp(segment)) });
@@ -216,7 +217,7 @@ impl Connection {
         if length > room {
             // RFC 1122 §4.2.3.4: part of a segment only if nothing better can come (Linux: as Nagle allows).
             length = room;
-            if length == 0 || (self.settings.nagle && self.small_until > self.una) {
+            if length == 0 || (self.nagle && self.small_until > self.una) {
                 return false;
             }
         }
@@ -226,7 +227,7 @@ impl Connection {
         }
         let small = length < self.mss;
         // Minshall's form of Nagle's algorithm: one small segment at a time.
-        if small && !fin && self.settings.nagle && self.small_until > self.una {
+        if small && !fin && self.nagle && self.small_until > self.una {
             return false;
         }
         if small && length > 0 {
