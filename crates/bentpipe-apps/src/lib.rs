@@ -14,6 +14,8 @@
 //! | [`bulk`] | one TCP connection, so many bytes or so long | ttcp, tcptgen |
 //! | [`ftp`] | sessions and files, control and data connections | RFC 959, RFC 2428 |
 //! | [`page`] | a page and its objects over HTTP/1.0 or 1.1 | RFC 9112 |
+//! | [`datagrams`] | UDP: constant, on-off, Poisson or from a trace | iperf -u, MGEN |
+//! | [`typing`] | keys into a remote session, with its echoes | RFC 854, RFC 1184 |
 //! | [`command`] | any program, in live runs | |
 //! | [`service`] | services: servers without end, for real programs to talk to | |
 //!
@@ -31,6 +33,7 @@
 pub mod bulk;
 pub mod client_server;
 pub mod command;
+pub mod datagrams;
 pub mod ftp;
 pub mod kind;
 pub mod page;
@@ -39,6 +42,7 @@ pub mod quantity;
 pub mod registry;
 pub mod report;
 pub mod service;
+pub mod typing;
 
 mod acceptor;
 mod line;

@@ -78,3 +78,30 @@ pub const CONNECTIONS_OPENED: Quantity = Quantity::neutral("connections_opened",
 pub const CONNECTIONS: Quantity = Quantity::neutral("connections", Unit::Number);
 /// Requests that a server answered.
 pub const REQUESTS: Quantity = Quantity::neutral("requests", Unit::Number);
+
+/// Keys typed.
+pub const KEYS: Quantity = Quantity::neutral("keys", Unit::Number);
+/// Keys whose echo came.
+pub const ECHOED: Quantity = Quantity::higher("echoed", Unit::Number);
+/// Characters received that were neither typed nor written.
+pub const WRONG_CHARACTERS: Quantity = Quantity::lower("wrong_characters", Unit::Number);
+/// Keys typed that were neither echoed nor received.
+pub const LOST_CHARACTERS: Quantity = Quantity::lower("lost_characters", Unit::Number);
+/// Lines typed.
+pub const LINES: Quantity = Quantity::neutral("lines", Unit::Number);
+/// Series: echo time.
+pub const ECHO: Quantity = Quantity::lower("echo", Unit::Seconds);
+/// The median echo time.
+pub const ECHO_MEDIAN: Quantity = Quantity::lower("echo_median", Unit::Seconds);
+/// The 95th percentile of the echo times.
+pub const ECHO_P95: Quantity = Quantity::lower("echo_p95", Unit::Seconds);
+/// The 99th percentile of the echo times.
+pub const ECHO_P99: Quantity = Quantity::lower("echo_p99", Unit::Seconds);
+/// The longest echo time.
+pub const ECHO_MAX: Quantity = Quantity::lower("echo_max", Unit::Seconds);
+/// The median time from Enter to the end of what the line caused.
+pub const LINE_MEDIAN: Quantity = Quantity::lower("line_median", Unit::Seconds);
+/// The 95th percentile of these times.
+pub const LINE_P95: Quantity = Quantity::lower("line_p95", Unit::Seconds);
+/// Segments sent and received by the client's connection, per line.
+pub const PACKETS_PER_LINE: Quantity = Quantity::lower("packets_per_line", Unit::Number);

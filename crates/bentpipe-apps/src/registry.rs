@@ -1,7 +1,7 @@
 //! The kinds of workload and of service that scenarios may name.
 
 use crate::kind::Kind;
-use crate::{bulk, command, ftp, page, ping, service};
+use crate::{bulk, command, datagrams, ftp, page, ping, service, typing};
 use std::sync::Arc;
 
 /// Kinds by name.
@@ -20,6 +20,8 @@ impl Registry {
             .with(bulk::Bulk)
             .with(ftp::Ftp)
             .with(page::Page)
+            .with(datagrams::Datagrams)
+            .with(typing::Type)
             .with(command::COMMAND)
             .with_service(service::HTTP)
             .with_service(service::FTP)

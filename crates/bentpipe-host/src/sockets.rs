@@ -4,8 +4,8 @@
 use crate::clock::Clock;
 use crate::datagram;
 use bentpipe_net::socket::{
-    Arrival, Connection, Received, ReceivedPattern, SocketError, SocketId, SocketOption, Sockets, count_wrong,
-    fill_pattern,
+    Arrival, Connection, Received, ReceivedPattern, Segments, SocketError, SocketId, SocketOption, Sockets,
+    count_wrong, fill_pattern,
 };
 use bentpipe_net::time::Instant;
 use rustix::event::epoll;
@@ -161,6 +161,23 @@ pub(crate) fn bytes_unacknowledged(connection: BorrowedFd<'_>) -> u64 {
     // SAFETY: the request writes one int.
     let result = unsafe { libc::ioctl(connection.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if result < 0 { 0 } else { u64::try_from(bytes).unwrap_or(0) }
+}
+
+/// What `struct tcp_info` (linux/tcp.h) counts; the numbers are its offsets of `tcpi_segs_out` and `tcpi_segs_in`, which it has
+/// had since Linux 4.2.
+fn segments_of(connection: &Socket) -> io::Result<Segments> {
+    let mut info = [0u8; 144];
+    let mut length = info.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes of a live array.
+    let result = unsafe {
+        let into = info.as_mut_ptr().cast();
+        libc::getsockopt(connection.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, into, &raw mut length)
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let at = |offset: usize| info[offset..].first_chunk().map_or(0, |bytes| u64::from(u32::from_ne_bytes(*bytes)));
+    Ok(Segments { sent: at(136), received: at(140) })
 }
 
 pub(crate) fn error_of(error: &io::Error) -> SocketError {
@@ -322,6 +339,10 @@ impl Sockets for SocketsView<'_> {
             let _ = kernel.set_linger(Some(std::time::Duration::ZERO));
         }
         self.own.open.remove(&socket);
+    }
+
+    fn segments(&mut self, socket: SocketId) -> Result<Segments, SocketError> {
+        segments_of(self.kernel(socket)?).map_err(|e| error_of(&e))
     }
 
     fn set_option(&mut self, socket: SocketId, option: SocketOption) -> Result<(), SocketError> {

@@ -282,7 +282,11 @@ fn its_keys_are_checked_like_any_others() {
         ("['ship', 'clinic']\ncalls", "['ship', 'hub']\ncalls", &["s.toml:14", "caller already"]),
         ("caller = 'hub'\n", "", &["workloads.0.caller", "is missing; allowed: the site that calls"]),
         ("within = '1 s'", "loss = '1 %'", &["s.toml:16", "loss", "roll-call"]),
-        ("'roll-call'", "'roll'", &["s.toml:12", "workloads.0.app", "ping, bulk, ftp, page, command, roll-call"]),
+        (
+            "'roll-call'",
+            "'roll'",
+            &["s.toml:12", "workloads.0.app", "ping, bulk, ftp, page, datagrams, type, command, roll-call"],
+        ),
         ("copies = 2", "copies = 2\nport = 7", &["s.toml:18", "7 is taken at ship already"]),
     ] {
         assert!(SCENARIO.contains(from), "{from}");

@@ -246,6 +246,14 @@ macro_rules! delegate_sockets {
             self.$f.receive_pattern(socket, pattern, offset, max)
         }
     };
+    (@ segments $f:ident) => {
+        fn segments(
+            &mut self,
+            socket: $crate::socket::SocketId,
+        ) -> Result<$crate::socket::Segments, $crate::socket::SocketError> {
+            self.$f.segments(socket)
+        }
+    };
     (@ set_option $f:ident) => {
         fn set_option(
             &mut self,

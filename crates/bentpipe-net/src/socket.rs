@@ -98,6 +98,15 @@ pub struct Arrival {
     pub overflows: u64,
 }
 
+/// Segments of a connection, its opening and its acknowledgements included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Segments {
+    /// Sent by this end.
+    pub sent: u64,
+    /// Received by it.
+    pub received: u64,
+}
+
 /// A setting of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SocketOption {
@@ -141,6 +150,8 @@ pub trait Sockets {
     fn close(&mut self, socket: SocketId);
     /// Ends at once with a reset.
     fn abort(&mut self, socket: SocketId);
+    /// The segments of a TCP connection so far, as its host counts them.
+    fn segments(&mut self, socket: SocketId) -> Result<Segments, SocketError>;
     /// Changes a setting; an error where a socket of its kind does not have it.
     fn set_option(&mut self, socket: SocketId, option: SocketOption) -> Result<(), SocketError>;
     /// Opens a UDP socket; port 0 takes a free one.

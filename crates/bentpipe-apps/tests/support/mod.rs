@@ -8,8 +8,8 @@ pub mod script;
 
 use bentpipe_apps::{App, Report, Status};
 use bentpipe_net::socket::{
-    Arrival, Connection, Received, ReceivedPattern, SocketError, SocketId, SocketOption, Sockets, count_wrong,
-    fill_pattern,
+    Arrival, Connection, Received, ReceivedPattern, Segments, SocketError, SocketId, SocketOption, Sockets,
+    count_wrong, fill_pattern,
 };
 use bentpipe_net::time::{Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
@@ -119,6 +119,9 @@ struct Stream {
     received: VecDeque<u8>,
     received_end: bool,
     delivered: u64,
+    /// Pieces sent and received.
+    segments: u64,
+    arrivals: u64,
     unsent: VecDeque<u8>,
     in_flight: usize,
     finishing: bool,
@@ -406,6 +409,7 @@ impl Net {
         }
         let stream = self.raw(id);
         stream.delivered += data.len() as u64;
+        stream.arrivals += 1;
         stream.received.extend(data);
         self.dirty[host] = true;
         peer.into_iter().for_each(|peer| self.pump(peer));
@@ -432,6 +436,7 @@ impl Net {
             }
             let data: Vec<u8> = stream.unsent.drain(..count).collect();
             stream.in_flight += count;
+            stream.segments += 1;
             self.busy[host] = start + Duration::from_nanos(count as u64 * 8_000_000_000 / rate);
             let arrives = self.busy[host] + delay;
             self.at(arrives, Event::Arrive(peer, data));
@@ -453,6 +458,8 @@ impl Stream {
             received: VecDeque::new(),
             received_end: false,
             delivered: 0,
+            segments: 0,
+            arrivals: 0,
             unsent: VecDeque::new(),
             in_flight: 0,
             finishing: false,
@@ -608,6 +615,11 @@ impl Sockets for View<'_> {
                 self.net.at(back, Event::Fail(peer, SocketError::Reset));
             }
         }
+    }
+
+    fn segments(&mut self, socket: SocketId) -> Result<Segments, SocketError> {
+        let stream = self.net.stream(socket)?;
+        Ok(Segments { sent: stream.segments, received: stream.arrivals })
     }
 
     fn set_option(&mut self, socket: SocketId, option: SocketOption) -> Result<(), SocketError> {

@@ -95,7 +95,7 @@ pub(crate) struct FilteredSockets<'a> {
 
 impl Sockets for FilteredSockets<'_> {
     delegate_sockets!(sockets: connect connection listen accept local_address peer_address patterns);
-    delegate_sockets!(sockets: close abort set_option open_datagram send_to receive_from echoes);
+    delegate_sockets!(sockets: close abort segments set_option open_datagram send_to receive_from echoes);
 
     fn send(&mut self, socket: SocketId, data: &[u8]) -> Result<usize, SocketError> {
         if socket != self.socket {

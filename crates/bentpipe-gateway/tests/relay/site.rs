@@ -3,7 +3,7 @@
 use bentpipe_net::held_requests::{HeldRequests, Hold};
 use bentpipe_net::interception::{Bypassed, GatewaySockets, Interception, Named, Refusal, Request, RequestId};
 use bentpipe_net::socket::{
-    Arrival, Connection, Received, ReceivedPattern, SocketError, SocketId, SocketOption, Sockets,
+    Arrival, Connection, Received, ReceivedPattern, Segments, SocketError, SocketId, SocketOption, Sockets,
 };
 use bentpipe_net::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -309,6 +309,9 @@ impl Sockets for Site {
             tcp.aborted = true;
             tcp.to_host.bytes.clear();
         }
+    }
+    fn segments(&mut self, _: SocketId) -> Result<Segments, SocketError> {
+        Ok(Segments::default())
     }
     fn set_option(&mut self, _: SocketId, _: SocketOption) -> Result<(), SocketError> {
         Ok(())

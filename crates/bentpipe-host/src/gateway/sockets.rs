@@ -220,7 +220,7 @@ impl GatewayView<'_> {
 }
 
 impl Sockets for GatewayView<'_> {
-    delegate_sockets!(sockets: connection send receive patterns finish set_option receive_from echoes);
+    delegate_sockets!(sockets: connection send receive patterns finish segments set_option receive_from echoes);
 
     fn connect(&mut self, to: SocketAddr) -> Result<SocketId, SocketError> {
         self.connect_as(None, to, 0)

@@ -67,7 +67,7 @@ impl GatewayView<'_> {
 }
 
 impl Sockets for GatewayView<'_> {
-    delegate_sockets!(view: connection local_address peer_address send receive patterns finish set_option);
+    delegate_sockets!(view: connection local_address peer_address send receive patterns finish segments set_option);
     delegate_sockets!(view: send_to receive_from echoes);
 
     fn connect(&mut self, to: SocketAddr) -> Result<SocketId, SocketError> {

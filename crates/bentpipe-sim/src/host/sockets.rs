@@ -5,7 +5,7 @@ use super::stack::{Listener, Stack, WaitingDatagram};
 use crate::tcp::Output;
 use bentpipe_net::datagram::{Body, Payload};
 use bentpipe_net::socket::{
-    Arrival, Connection as Progress, Received, ReceivedPattern, SocketError, SocketId, SocketOption, Sockets,
+    Arrival, Connection as Progress, Received, ReceivedPattern, Segments, SocketError, SocketId, SocketOption, Sockets,
 };
 use bentpipe_net::time::Instant;
 use std::collections::VecDeque;
@@ -194,6 +194,10 @@ impl Sockets for View<'_> {
         let Ok(number) = self.table.tcp(socket) else { return self.close(socket) };
         self.table.remove(socket);
         self.stack.with(self.now, number, |connection, output| connection.abort(output));
+    }
+
+    fn segments(&mut self, socket: SocketId) -> Result<Segments, SocketError> {
+        Ok(View::connection(self, socket)?.segments())
     }
 
     fn set_option(&mut self, socket: SocketId, option: SocketOption) -> Result<(), SocketError> {

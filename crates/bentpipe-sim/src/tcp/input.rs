@@ -69,6 +69,7 @@ impl Connection {
     /// Its payload is taken.
     #[inline]
     pub fn segment(&mut self, segment: &mut Segment, traffic_class: u8, output: &mut Output<'_>) {
+        self.segments.received += 1;
         let first = self.buffer.next();
         // Header prediction (Jacobson 1990): the two kinds of segments of a transfer one way. For them, what follows does what
         // `any_segment` would.

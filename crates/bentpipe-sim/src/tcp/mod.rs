@@ -43,7 +43,7 @@ use bentpipe_net::datagram::Payload;
 use bentpipe_net::dscp::Dscp;
 use bentpipe_net::flow::FlowFacts;
 use bentpipe_net::seed::Stream;
-use bentpipe_net::socket::{Connection as Progress, Received, ReceivedPattern, SocketError};
+use bentpipe_net::socket::{Connection as Progress, Received, ReceivedPattern, Segments, SocketError};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
 use clock::TimerClock;
@@ -139,6 +139,7 @@ pub struct Connection {
     timestamps: bool,
     ecn: bool,
     nagle: bool,
+    segments: Segments,
     dscp: Dscp,
     ecn_echo: bool,
     cwr_to_send: bool,
@@ -355,6 +356,7 @@ impl Connection {
             timestamps: settings.timestamps,
             ecn: settings.ecn,
             nagle: settings.nagle,
+            segments: Segments::default(),
             dscp: Dscp::default(),
             initial_sequence: ends.sequence,
             clock: ends.clock,
@@ -417,6 +419,12 @@ impl Connection {
         let mut connection = Connection::new(settings, ends, output.now, State::SynSent);
         connection.send_syn(output);
         connection
+    }
+
+    /// The segments of this end.
+    #[must_use]
+    pub fn segments(&self) -> Segments {
+        self.segments
     }
 
     /// Small segments leave at once from now on (RFC 9293 §3.7.4).

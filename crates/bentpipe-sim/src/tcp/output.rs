@@ -101,6 +101,7 @@ impl Connection {
     #[inline(always)]
     fn put_segment(&mut self, segment: Segment, traffic_class: u8, output: &mut Output<'_>) {
         self.facts.end = output.now;
+        self.segments.sent += 1;
         let traffic_class = traffic_class | self.dscp.traffic_class();
         output
             .datagrams

@@ -1,7 +1,5 @@
 //! What a program may rely on of UDP sockets: one body, over kernel sockets and simulated ones.
 
-#![allow(missing_docs)]
-
 use bentpipe_apps::kind::{Keys, Kind, PartyProgram, PortNeed, Setting, Workload};
 use bentpipe_apps::quantity::{Quantity, Unit};
 use bentpipe_apps::report::{App, Report, Status};
