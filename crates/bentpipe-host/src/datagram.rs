@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 
 /// ICMP messages that are dropped at once; the kernel's limit is the receive buffer.
 const ERRORS_MAX: usize = 1024;
-/// Room for the control messages asked for: a stamp, an octet, a counter, each with its header.
+/// Room for the control messages asked for: a stamp and an octet, each with its header.
 const CONTROL_WORDS: usize = 16;
 
 /// A datagram's data are in the caller's buffer.
@@ -17,8 +17,6 @@ pub(crate) struct Datagram {
     /// Real time, in nanoseconds since 1970; `None`: the socket does not stamp.
     pub stamp: Option<u64>,
     pub traffic_class: u8,
-    /// Datagrams that were dropped before it for want of room. The kernel counts in 32 bits.
-    pub overflows: u32,
 }
 
 /// Buffers of so many bytes, and ICMP messages as errors of the socket (ip(7)).
@@ -33,10 +31,9 @@ pub(crate) fn prepare(socket: &Socket, buffer: usize) {
     set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1);
 }
 
-/// Each datagram comes with its stamp, its traffic class and the number of those that were dropped.
+/// Each datagram comes with its stamp and its traffic class.
 pub(crate) fn describe_arrivals(socket: &Socket) {
     set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
-    set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
     set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
 }
 
@@ -63,7 +60,7 @@ pub(crate) fn set(socket: &Socket, level: libc::c_int, option: libc::c_int, valu
 pub(crate) fn receive(socket: &Socket, into: &mut [u8]) -> io::Result<Datagram> {
     let mut control = [0u64; CONTROL_WORDS];
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    let mut datagram = (0, None, 0, 0);
+    let mut datagram = (0, None, 0);
     // SAFETY: an all-zero msghdr is valid; every pointer set lives through the call; control messages are read only as far
     // as the kernel says it wrote, by its own macros; the kernel writes a socket address and its length.
     let (_, from) = unsafe {
@@ -89,7 +86,6 @@ pub(crate) fn receive(socket: &Socket, into: &mut [u8]) -> io::Result<Datagram> 
                         let time = std::ptr::read_unaligned(data.cast::<libc::timespec>());
                         datagram.1 = Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64);
                     }
-                    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => datagram.3 = std::ptr::read_unaligned(data.cast::<u32>()),
                     (libc::IPPROTO_IP, libc::IP_TOS) => datagram.2 = *data,
                     _ => {}
                 }
@@ -98,8 +94,8 @@ pub(crate) fn receive(socket: &Socket, into: &mut [u8]) -> io::Result<Datagram> 
             Ok(())
         })
     }?;
-    let (bytes, stamp, traffic_class, overflows) = datagram;
-    Ok(Datagram { bytes, from, stamp, traffic_class, overflows })
+    let (bytes, stamp, traffic_class) = datagram;
+    Ok(Datagram { bytes, from, stamp, traffic_class })
 }
 
 /// Empties the queue of ICMP messages (`MSG_ERRQUEUE` of recvmsg(2)), whose first has been reported as the socket's error.

@@ -397,7 +397,6 @@ impl Sockets for SocketsView<'_> {
                     from: canonical(from),
                     at,
                     traffic_class: datagram.traffic_class,
-                    overflows: u64::from(datagram.overflows),
                 }))
             }
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => Ok(None),

@@ -94,8 +94,6 @@ pub struct Arrival {
     pub at: Instant,
     /// The octet of DSCP and ECN in its IP header.
     pub traffic_class: u8,
-    /// Datagrams that this socket had no room for, from its opening until this one came.
-    pub overflows: u64,
 }
 
 /// Segments of a connection, its opening and its acknowledgements included.

@@ -81,7 +81,6 @@ pub(super) struct Receiving {
     reception: Option<Reception>,
     damaged: u64,
     unknown: u64,
-    overflows: u64,
 }
 
 impl Sending {
@@ -148,11 +147,10 @@ impl Receiving {
     pub fn new(stream: Stream) -> Receiving {
         let (expected, until) =
             stream.departures.clone().fold((0, Duration::ZERO), |(count, _), departure| (count + 1, departure.at));
-        Receiving { stream, expected, until, reception: None, damaged: 0, unknown: 0, overflows: 0 }
+        Receiving { stream, expected, until, reception: None, damaged: 0, unknown: 0 }
     }
 
     fn take(&mut self, start: Instant, data: &[u8], arrival: Arrival) {
-        self.overflows = arrival.overflows;
         let Some((number, sent)) = header(data, self.stream.pattern).filter(|(number, _)| *number < self.expected)
         else {
             self.unknown += 1;
@@ -185,7 +183,6 @@ impl Receiving {
         put(Measured::Reordered, reception.reordered as f64);
         put(Measured::Damaged, self.damaged as f64);
         put(Measured::Unknown, self.unknown as f64);
-        put(Measured::Overflows, self.overflows as f64);
         let bursts = reception.bursts();
         put(Measured::LossBursts, bursts.count as f64);
         put(Measured::LossBurstMax, bursts.longest as f64);

@@ -9,7 +9,7 @@
 //!   ends read the same monotonic clock, so clocks that differ cannot falsify it.
 //! - A datagram is lost when it has not arrived, undamaged, at the time-out after the last departure; a receiver that has all of them
 //!   does not wait. In a run that was ended early, those after the last one received are `pending`: neither.
-//! - Losses in a row are one burst. A receiver whose socket was full loses datagrams that the link delivered: `overflows`.
+//! - Losses in a row are one burst.
 //! - `offered_rate` and `goodput` count bytes of data, without headers, from the first datagram to the last, one of which
 //!   is left out.
 

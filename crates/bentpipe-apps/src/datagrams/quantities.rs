@@ -71,8 +71,6 @@ measured! {
     Damaged = lower("damaged", Number);
     /// Received, but not of this run.
     Unknown = lower("unknown", Number);
-    /// Not received because the receiver's socket was full: a fault of the host, not of the link.
-    Overflows = lower("overflows", Number);
     /// ICMP messages to the sender: nobody has the port, no route.
     Refused = lower("refused", Number);
     /// Series: mean one-way delay in an interval.

@@ -339,7 +339,7 @@ impl Net {
         });
         let Some(receiver) = receiver else { return self.at(back, Event::Unreachable(from)) };
         let from = SocketAddr::new(address(host), port);
-        receiver.waiting.push_back((Arrival { bytes: data.len(), from, at, traffic_class, overflows: 0 }, data));
+        receiver.waiting.push_back((Arrival { bytes: data.len(), from, at, traffic_class }, data));
         self.dirty[receiver.host] = true;
     }
 

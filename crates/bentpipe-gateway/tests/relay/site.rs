@@ -329,7 +329,7 @@ impl Sockets for Site {
         }
         Ok(self.incoming.pop_front().map(|(from, data)| {
             into[..data.len()].copy_from_slice(&data);
-            Arrival { bytes: data.len(), from, at: Instant::ZERO, traffic_class: 0, overflows: 0 }
+            Arrival { bytes: data.len(), from, at: Instant::ZERO, traffic_class: 0 }
         }))
     }
     fn open_echo(&mut self) -> Result<SocketId, SocketError> {

@@ -224,10 +224,10 @@ impl Sockets for View<'_> {
 
     fn receive_from(&mut self, socket: SocketId, into: &mut [u8]) -> Result<Option<Arrival>, SocketError> {
         let Socket::Datagram(port) = self.table.get(socket)? else { return Err(SocketError::Closed) };
-        Ok(self.stack.take_datagram(port)?.map(|WaitingDatagram { from, data, at, traffic_class, overflows }| {
+        Ok(self.stack.take_datagram(port)?.map(|WaitingDatagram { from, data, at, traffic_class }| {
             let bytes = data.len().min(into.len());
             into[..bytes].copy_from_slice(&data[..bytes]);
-            Arrival { bytes, from: from.into(), at, traffic_class, overflows }
+            Arrival { bytes, from: from.into(), at, traffic_class }
         }))
     }
 

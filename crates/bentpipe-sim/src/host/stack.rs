@@ -79,7 +79,6 @@ pub(super) struct DatagramSocket {
     owner: u32,
     waiting: VecDeque<WaitingDatagram>,
     waiting_bytes: usize,
-    overflows: u64,
     /// An ICMP message's, not reported yet.
     error: Option<SocketError>,
     dscp: Dscp,
@@ -92,8 +91,6 @@ pub(super) struct WaitingDatagram {
     pub data: Arc<[u8]>,
     pub at: Instant,
     pub traffic_class: u8,
-    /// Datagrams that the socket had no room for before.
-    pub overflows: u64,
 }
 
 /// An echo socket.
@@ -161,12 +158,10 @@ impl Stack {
                 Some(socket) => {
                     if socket.waiting_bytes + data.len() <= DATAGRAMS_WAITING {
                         socket.waiting_bytes += data.len();
-                        let (from, overflows) = (SocketAddrV4::new(source, source_port), socket.overflows);
-                        socket.waiting.push_back(WaitingDatagram { from, data, at: now, traffic_class, overflows });
+                        let from = SocketAddrV4::new(source, source_port);
+                        socket.waiting.push_back(WaitingDatagram { from, data, at: now, traffic_class });
                         let owner = socket.owner;
                         self.notify(owner, Socket::Datagram(destination_port));
-                    } else {
-                        socket.overflows += 1;
                     }
                 }
                 None => {
@@ -395,14 +390,8 @@ impl Stack {
         if !free(&port) {
             return Err(SocketError::AddressInUse);
         }
-        let socket = DatagramSocket {
-            owner,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            overflows: 0,
-            error: None,
-            dscp: Dscp::default(),
-        };
+        let socket =
+            DatagramSocket { owner, waiting: VecDeque::new(), waiting_bytes: 0, error: None, dscp: Dscp::default() };
         self.datagrams.insert(port, socket);
         Ok(port)
     }

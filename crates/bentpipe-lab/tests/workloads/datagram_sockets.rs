@@ -138,7 +138,6 @@ impl Program for Receiver {
         let mut data = [0; 65_535];
         while let Ok(Some(arrival)) = sockets.receive_from(socket, &mut data) {
             assert!(arrival.at <= now + Duration::from_millis(1), "{arrival:?} at {now:?}");
-            assert_eq!(arrival.overflows, 0);
             if arrival.bytes == BYTES {
                 let sent = Instant { ns: u64::from_be_bytes(data[..8].try_into().unwrap()) };
                 self.arrivals.push((sent, arrival.at, data[8], arrival.traffic_class));

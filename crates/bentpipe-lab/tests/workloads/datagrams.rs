@@ -1,44 +1,16 @@
 //! The workload `datagrams` against closed forms in virtual time, and live against virtual.
 
-use bentpipe_host::namespace::Privilege;
-use bentpipe_lab::live::{self, LiveOptions};
-use bentpipe_lab::record::{Record, Status, WorkloadRecord};
-use bentpipe_lab::scenario::Scenario;
+use crate::support::{assert_within, live, value, virtually};
+use bentpipe_lab::record::Status;
 use bentpipe_lab::simulated::{self, SimulatedOptions};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 /// Without framing, so that a packet takes its own length on the link.
-const LINK: &str = "title = 'x'\nseed = 3\n[links.sat]\nkind = 'geo-two-way'\nbetween = ['hub', 'ship']\n\
-    framing = 'none'\nrate = '512 kbit/s'\none_way_delay = '250 ms'\n";
-
-fn scenario(text: &str) -> Scenario {
-    Scenario::parse("s.toml", &format!("{LINK}{text}"), &[]).unwrap()
-}
-
-fn virtually(text: &str) -> Record {
-    simulated::run(&scenario(text), &SimulatedOptions::default(), &AtomicBool::new(false)).unwrap()
-}
-
-/// `None`: only root may, as bentpipe itself need not be (it enters a user namespace before it has threads).
-fn live(text: &str, capture: Option<&Path>) -> Option<Record> {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root");
-        return None;
-    }
-    let capture_directory = capture.map(Path::to_owned);
-    let options = LiveOptions { privilege: Privilege::Root, capture_directory, series: Default::default() };
-    Some(live::run(&scenario(text), &options, &AtomicBool::new(false), &mut ()).unwrap())
-}
-
-fn value(workload: &WorkloadRecord, name: &str) -> f64 {
-    let found = workload.measurement(name);
-    found.unwrap_or_else(|| panic!("no {name}: {workload:#?}")).value
-}
-
-#[track_caller]
-fn assert_within(name: &str, measured: f64, expected: f64, tolerance: f64) {
-    assert!((measured / expected - 1.0).abs() <= tolerance, "{name}: {measured} instead of {expected}");
+fn over_link(text: &str) -> String {
+    let link = "title = 'x'\nseed = 3\n[links.sat]\nkind = 'geo-two-way'\nbetween = ['hub', 'ship']\n\
+        framing = 'none'\nrate = '512 kbit/s'\none_way_delay = '250 ms'\n";
+    format!("{link}{text}")
 }
 
 /// 600 B packets at 576 kbit/s for 60 s into 512 kbit/s with room for 20: one in nine is too many.
@@ -53,7 +25,7 @@ fn overload_received() -> (f64, f64) {
 
 #[test]
 fn a_constant_overload_of_a_fifo_loses_the_excess() {
-    let record = virtually(OVERLOAD);
+    let record = virtually(&over_link(OVERLOAD));
     let workload = &record.cases[0].workloads[0];
     let (sent, received) = overload_received();
     assert_eq!((workload.status, value(workload, "sent")), (Status::Done, sent));
@@ -64,9 +36,9 @@ fn a_constant_overload_of_a_fifo_loses_the_excess() {
     assert_within("offered rate", value(workload, "offered_rate"), 576e3 * 572.0 / 600.0, 1e-4);
     // One in nine is lost by itself: never two in a row.
     assert_eq!(value(workload, "loss_burst_max"), 1.0);
-    // A full queue of 20 and the packet's own time; one is on its way out when it comes.
-    let packet = 4800.0 / 512e3;
-    assert!((value(workload, "delay_max") - (0.25 + 22.0 * packet)).abs() <= packet, "{workload:#?}");
+    // The last place of 20: 19 packets and its own time, and what is left of the one that is being sent.
+    let packets = (value(workload, "delay_max") - 0.25) / (4800.0 / 512e3);
+    assert!((20.0..=21.0).contains(&packets), "{packets}");
 }
 
 #[test]
@@ -74,7 +46,7 @@ fn a_poisson_stream_waits_as_the_md1_queue_says() {
     // 128 B packets take 2 ms; one comes every 2.857 ms in the mean, a load of 0.7.
     let text = "queue = { packets = 10000 }\n[[workloads]]\napp = 'datagrams'\nclient = 'ship'\nserver = 'hub'\n\
         traffic = 'poisson'\nbytes = '100 B'\ninterval = '2.857143 ms'\nduration = '600 s'\n";
-    let record = virtually(text);
+    let record = virtually(&over_link(text));
     let workload = &record.cases[0].workloads[0];
     // 210,000 ± 458.
     assert_within("offered rate", value(workload, "offered_rate"), 800.0 / 2.857143e-3, 0.01);
@@ -87,24 +59,23 @@ fn a_poisson_stream_waits_as_the_md1_queue_says() {
 
 /// Bit errors, a delay that varies, and both directions at once.
 const NOISY: &str = "noise = 2e-5\njitter = '20 ms'\n[[workloads]]\napp = 'datagrams'\nclient = 'ship'\nserver = 'hub'\n\
-    direction = 'both'\nbytes = '400 B'\nrate = '160 kbit/s'\nduration = '20 s'\ntimeout = '2 s'\ndscp = 'EF'\n";
+    direction = 'both'\nbytes = '400 B'\nrate = '160 kbit/s'\nduration = '10 s'\ntimeout = '2 s'\ndscp = 'EF'\n";
 
 #[test]
 fn live_and_virtual_agree_on_a_noisy_link() {
-    let simulated = virtually(NOISY);
+    let simulated = virtually(&over_link(NOISY));
     let expected = &simulated.cases[0].workloads[0];
-    // 428 B: 1 − (1 − 2e-5)^3424 = 6.6 %; of 1000, ± 0.8.
-    assert!((value(expected, "loss_upload") - 0.066).abs() < 0.024, "{expected:#?}");
-    let Some(record) = live(NOISY, None) else { return };
-    assert!(record.cases[0].validity.valid, "{:?}", record.cases[0].validity);
+    // 428 B: 1 − (1 − 2e-5)^3424 = 6.6 %; of 500, ± 1.1.
+    assert!((value(expected, "loss_upload") - 0.066).abs() < 0.033, "{expected:#?}");
+    let Some(record) = live(&over_link(NOISY), None) else { return };
     let measured = &record.cases[0].workloads[0];
-    assert_eq!((measured.status, value(measured, "sent")), (Status::Done, 2000.0));
+    assert_eq!((measured.status, value(measured, "sent")), (Status::Done, 1000.0));
     for direction in ["upload", "download"] {
         for quantity in ["received", "delay_mean", "delay_median", "delay_p99", "delay_variation", "goodput"] {
             let name = format!("{quantity}_{direction}");
             assert_within(&name, value(measured, &name), value(expected, &name), 0.03);
         }
-        for quantity in ["duplicates", "damaged", "unknown", "overflows", "pending"] {
+        for quantity in ["duplicates", "damaged", "unknown", "pending"] {
             assert_eq!(value(measured, &format!("{quantity}_{direction}")), 0.0, "{quantity} {direction}");
         }
     }
@@ -113,7 +84,7 @@ fn live_and_virtual_agree_on_a_noisy_link() {
 
 #[test]
 fn live_and_virtual_agree_on_an_overloaded_fifo() {
-    let short = OVERLOAD.replace("'60 s'", "'15 s'");
+    let short = over_link(OVERLOAD).replace("'60 s'", "'8 s'");
     let simulated = virtually(&short);
     let expected = &simulated.cases[0].workloads[0];
     let Some(record) = live(&short, None) else { return };
@@ -142,7 +113,7 @@ fn traffic_classes(folder: &Path) -> Vec<u8> {
 #[test]
 fn the_dscp_is_in_the_captures() {
     let folder = std::env::temp_dir().join(format!("bentpipe-datagrams-{}", std::process::id()));
-    let text = NOISY.replace("'20 s'", "'1 s'");
+    let text = over_link(NOISY).replace("'10 s'", "'1 s'");
     for world in ["virtual", "live"] {
         let folder = folder.join(world);
         std::fs::create_dir_all(&folder).unwrap();
@@ -152,7 +123,7 @@ fn the_dscp_is_in_the_captures() {
             }
         } else {
             let options = SimulatedOptions { capture_directory: Some(folder.clone()), ..SimulatedOptions::default() };
-            simulated::run(&scenario(&text), &options, &AtomicBool::new(false)).unwrap();
+            simulated::run(&crate::support::scenario(&text), &options, &AtomicBool::new(false)).unwrap();
         }
         let classes = traffic_classes(&folder);
         assert!(classes.len() >= 100 && classes.iter().all(|class| *class == 46 << 2), "{world}: {classes:?}");
@@ -162,7 +133,7 @@ fn the_dscp_is_in_the_captures() {
 
 #[test]
 fn datagrams_bypass_a_gateway_pair() {
-    let text = NOISY.replace("noise = 2e-5\njitter = '20 ms'\n", "");
+    let text = over_link(NOISY).replace("noise = 2e-5\njitter = '20 ms'\n", "");
     let without = virtually(&text);
     let with = virtually(&format!("{text}[gateways.sat]\n"));
     let [without, with] = [&without, &with].map(|record| &record.cases[0]);
@@ -172,6 +143,6 @@ fn datagrams_bypass_a_gateway_pair() {
     }
     for side in &with.gateways[0].sides {
         let bypassed = side.measurements.iter().find(|m| m.quantity == "bypass_packets").unwrap().value;
-        assert_eq!(bypassed, 1000.0, "{}", side.site);
+        assert_eq!(bypassed, 500.0, "{}", side.site);
     }
 }
