@@ -118,10 +118,11 @@ impl Sending {
             self.bytes_before += std::mem::replace(&mut self.last_bytes, bytes as u64);
             self.first.get_or_insert(now);
             self.last = now;
-            match sockets.send_to(endpoint.0, endpoint.1, &self.data) {
-                Err(error @ (SocketError::Denied | SocketError::Closed | SocketError::Other(_))) => return Err(error),
-                // No room, or no route at this moment: the datagram is lost.
-                Ok(_) | Err(_) => {}
+            // Without room, or without a route at this moment, the datagram is lost.
+            if let Err(error) = sockets.send_to(endpoint.0, endpoint.1, &self.data)
+                && matches!(error, SocketError::Denied | SocketError::Closed | SocketError::Other(_))
+            {
+                return Err(error);
             }
         }
         Ok(())
