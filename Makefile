@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN = target/release/bentpipe
 
-.PHONY: all build demo test test-gateway-long bench bench-gateway bench-transfers parity results docs check man install clean setup-demo setup-test
+.PHONY: all build demo test test-gateway-long bench bench-gateway bench-transfers bench-typing parity results docs check man install clean setup-demo setup-test
 
 all: build
 
@@ -42,6 +42,11 @@ test-gateway-long:
 bench-transfers: build
 	tools/setup vsftpd nginx lftp aria2c curl
 	BENTPIPE=$(BIN) tools/bench-transfers
+
+# Typing into real telnet, ssh and mosh sessions over two links, for docs/reference/performance.md. Takes about twelve minutes.
+bench-typing: build
+	tools/setup telnet telnetd ssh sshd mosh
+	BENTPIPE=$(BIN) tools/bench-typing
 
 # Live runs compared with simulated ones: docs/explanation/parity.md. Live samples stay in runs/parity; to use them again:
 # bentpipe parity --live-from runs/parity
