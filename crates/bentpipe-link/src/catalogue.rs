@@ -17,7 +17,10 @@ pub struct LinkFile {
     pub source_name: String,
     /// As it was written.
     pub text: String,
+    /// The keys as they were written.
     table: Table,
+    /// The same with names of files resolved.
+    resolved: Table,
     registry: Registry,
 }
 
@@ -67,12 +70,26 @@ impl LinkFile {
 
     /// The same with the kinds of queues and impairments of `registry`.
     pub fn parse_with(name: &str, source_name: &str, text: &str, registry: &Registry) -> Result<LinkFile, Problem> {
+        LinkFile::parse_resolved(name, source_name, text, registry, |_| Ok(()))
+    }
+
+    /// The same; `resolve` replaces names of files among the keys by what is read from them.
+    pub fn parse_resolved(
+        name: &str,
+        source_name: &str,
+        text: &str,
+        registry: &Registry,
+        resolve: impl FnOnce(&mut Table) -> Result<(), KeyProblem>,
+    ) -> Result<LinkFile, Problem> {
         let table: Table = toml::from_str(text).map_err(|error| syntax_problem(source_name, text, &error))?;
+        let mut resolved = table.clone();
+        resolve(&mut resolved).map_err(|problem| problem.within(source_name, text))?;
         let file = LinkFile {
             name: name.to_owned(),
             source_name: source_name.to_owned(),
             text: text.to_owned(),
             table,
+            resolved,
             registry: registry.clone(),
         };
         file.config()?;
@@ -81,12 +98,13 @@ impl LinkFile {
 
     /// The configuration of the file alone.
     pub fn config(&self) -> Result<LinkConfig, Problem> {
-        LinkConfig::with_kinds(self.table.clone(), &self.registry).map_err(|p| p.within(&self.source_name, &self.text))
+        LinkConfig::with_kinds(self.resolved.clone(), &self.registry)
+            .map_err(|p| p.within(&self.source_name, &self.text))
     }
 
     /// The configuration with `over` merged on top: keys as in a link file.
     pub fn with(&self, over: Table) -> Result<LinkConfig, KeyProblem> {
-        let mut table = self.table.clone();
+        let mut table = self.resolved.clone();
         merge(&mut table, over);
         LinkConfig::with_kinds(table, &self.registry)
     }

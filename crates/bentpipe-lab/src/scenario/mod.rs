@@ -4,6 +4,7 @@
 
 pub mod gateway;
 mod text;
+mod traces;
 pub mod workload;
 
 use crate::files::{TEXT_BYTES_MAX, read_text};
@@ -23,6 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use text::{AxisText, CaseText, HostText, RoleText, ScenarioText};
 use toml::{Table, Value};
+pub use traces::read_traces;
 use workload::{Service, Workload};
 
 /// A scenario, complete.
@@ -465,30 +467,6 @@ impl From<RoleText> for Role {
     }
 }
 
-/// Largest file of a trace, in bytes.
-const TRACE_BYTES_MAX: u64 = 64 << 20;
-
-/// `file = "…"` of a `rate_trace` or `jitter` becomes the file's lines; a name is relative to the scenario's folder.
-fn read_traces(over: &mut Table, folder: &Path) -> Result<(), KeyProblem> {
-    for (side, trace_key) in
-        ["", "forward", "return"].into_iter().flat_map(|side| [(side, "rate_trace"), (side, "jitter")])
-    {
-        let table = if side.is_empty() { Some(&mut *over) } else { over.get_mut(side).and_then(Value::as_table_mut) };
-        let trace = table.and_then(|table| table.get_mut(trace_key)).and_then(Value::as_table_mut);
-        let Some(trace) = trace else { continue };
-        let Some(name) = trace.remove("file") else { continue };
-        let key = format!("{trace_key}.file");
-        let key = if side.is_empty() { key } else { format!("{side}.{key}") };
-        let fail = |what: String| KeyProblem::new(key.clone(), what);
-        let name = name.as_str().ok_or_else(|| fail("must be text: the name of a file".to_owned()))?;
-        let path = folder.join(name);
-        let unreadable = |error: std::io::Error| fail(format!("cannot read {}: {error}", path.display()));
-        let lines = read_text(&path, TRACE_BYTES_MAX).map_err(unreadable)?;
-        trace.insert("lines".to_owned(), Value::String(lines));
-    }
-    Ok(())
-}
-
 /// A link by its catalogue name or, with a `/` or `.toml` in it, from a file (relative to `folder`).
 pub fn find_link(kind: &str, folder: &Path) -> Result<LinkFile, String> {
     find_link_with(kind, folder, &LinkKinds::standard())
@@ -504,7 +482,9 @@ pub fn find_link_with(kind: &str, folder: &Path, kinds: &LinkKinds) -> Result<Li
     }
     let path = if Path::new(kind).is_absolute() { kind.into() } else { folder.join(kind) };
     let text = read_text(&path, TEXT_BYTES_MAX).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    LinkFile::parse_with(kind, &path.display().to_string(), &text, kinds).map_err(|problem| problem.to_string())
+    let traces = path.parent().unwrap_or(Path::new(""));
+    LinkFile::parse_resolved(kind, &path.display().to_string(), &text, kinds, |table| read_traces(table, traces))
+        .map_err(|problem| problem.to_string())
 }
 
 fn known_site(sites: &BTreeSet<&str>, name: &str) -> Result<(), KeyProblem> {

@@ -283,6 +283,30 @@ fn a_trace_may_be_a_file_in_the_folder_of_the_scenario() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+#[test]
+fn a_trace_may_be_a_file_in_the_folder_of_a_link_file() {
+    let folder = std::env::temp_dir().join(format!("bentpipe-link-trace-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("links")).unwrap();
+    std::fs::write(folder.join("links/up.trace"), "1\n2\n10\n").unwrap();
+    let link = "one_way_delay = '10 ms'\nrate = '1 Mbit/s'\njitter = { file = 'up.trace' }\n\
+        impairments = [{ kind = 'loss', share = '1 %' }, { kind = 'jitter', file = 'up.trace', every = '15 s' }]\n\
+        [forward]\nrate_trace = { file = 'up.trace', bin = '10 ms' }\n";
+    let file = folder.join("links/own.toml");
+    std::fs::write(&file, link).unwrap();
+    let name = folder.join("x.toml").display().to_string();
+    let text = GOOD.replace("kind = \"geo-two-way\"", "kind = \"links/own.toml\"").replace("rate = \"2 Mbit/s\"", "");
+    let config = Scenario::parse(&name, &text, &[]).unwrap().cases.swap_remove(0).links.swap_remove(0).config;
+    assert_eq!(config.forward.rate.highest().bps, 3_600_000);
+    assert!(config.forward.medium.jitter.is_some() && config.back.impairments.len() == 2);
+    // A user sees the file's name, not what it holds.
+    let shown = find_link(&file.display().to_string(), Path::new("")).unwrap().provenance();
+    assert!(shown.iter().any(|value| value.key == "forward.rate_trace.file" && value.value == "up.trace"), "{shown:?}");
+    std::fs::write(&file, link.replace("jitter', file = 'up.trace'", "jitter', file = 'down.trace'")).unwrap();
+    let missing = Scenario::parse(&name, &text, &[]).unwrap_err().to_string();
+    assert!(missing.contains("own.toml:4: impairments.1.file") && missing.contains("down.trace"), "{missing}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// Copies of `app`, from two servers.
 fn copies(app: &str, numbers: [u32; 2]) -> Result<Scenario, Problem> {
     let mut text = "title = 'x'\n[links.a]\nkind = 'lan'\nbetween = ['hub', 'pc']\n[links.b]\nkind = 'lan'\n\

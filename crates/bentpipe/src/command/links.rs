@@ -4,7 +4,7 @@ use super::BadInput;
 use crate::cli::LinksAction;
 use crate::terminal;
 use bentpipe_lab::report::quantity;
-use bentpipe_lab::scenario::find_link;
+use bentpipe_lab::scenario::{find_link, read_traces};
 use bentpipe_link::catalogue::{self, LinkFile};
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
 use bentpipe_link::queue::QueueLimit;
@@ -43,6 +43,8 @@ pub fn load(link: &str, set: &[String]) -> Result<(LinkFile, LinkConfig), BadInp
         let one = catalogue::parse_override(text)?;
         bentpipe_link::config::merge(&mut over, one);
     }
+    read_traces(&mut over, Path::new(""))
+        .map_err(|problem| BadInput(format!("{link} with --set: {}: {}", problem.key, problem.message)))?;
     let config = file.with(over).map_err(|problem| {
         let source = if set.is_empty() {
             file.source_name.clone()
