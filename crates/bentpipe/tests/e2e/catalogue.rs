@@ -44,3 +44,22 @@ fn every_link_is_listed_and_explained() {
         assert!(changed.contains("round trip 246 ms"), "{name}: {changed}");
     }
 }
+
+#[test]
+fn a_trace_is_read_from_the_folder_of_the_file_that_names_it() {
+    let place = Place::new(users()[0]);
+    place.make_folder("links");
+    place.write("links/own.trace", "1\n2\n3\n10\n");
+    place.write("here.trace", "1\n10\n");
+    place.write("links/own.toml", "one_way_delay = '10 ms'\nrate_trace = { file = 'own.trace', bin = '10 ms' }\n");
+    let forward = |more: &[&str]| {
+        let shown = place.bentpipe(&[&["links", "show", "links/own.toml"], more].concat()).ends().expect(0).stdout;
+        shown.lines().find(|line| line.contains("forward")).unwrap_or_default().to_owned()
+    };
+    assert!(forward(&[]).contains("4.8 Mbit/s"), "{}", forward(&[]));
+    let other = ["--set", "rate_trace.file=here.trace"];
+    assert!(forward(&other).contains("2.4 Mbit/s"), "{}", forward(&other));
+    let elsewhere = ["links", "show", "links/own.toml", "--set", "rate_trace.file=own.trace"];
+    let missing = place.bentpipe(&elsewhere).ends().expect(2).stderr;
+    assert!(missing.contains("with --set: rate_trace.file: cannot read own.trace"), "{missing}");
+}
