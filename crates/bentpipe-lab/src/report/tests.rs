@@ -437,7 +437,9 @@ fn a_line_of_many_points_is_thinned_to_the_page_and_keeps_its_extremes() {
     assert!(points_on(&page) <= 400_000, "{}", points_on(&page));
     let data = chart_data(&page);
     let lines = data.as_array().unwrap().iter().filter(|chart| chart["title"].as_str().unwrap().contains("uantity"));
-    for line in lines.flat_map(|chart| chart["lines"].as_array().unwrap()) {
+    let lines: Vec<&Value> = lines.flat_map(|chart| chart["lines"].as_array().unwrap()).collect();
+    assert!(!lines.is_empty());
+    for line in lines {
         let top = line["y"].as_array().unwrap().iter().map(|y| y.as_f64().unwrap()).fold(0.0, f64::max);
         assert!(top >= 500.0, "{top}");
     }

@@ -279,3 +279,57 @@ fn a_workload_is_looked_at_when_it_ends_and_not_otherwise() {
     // Once in the pass after its start, once when it ends.
     assert!(world.asked <= 3 * reported.len(), "{} times", world.asked);
 }
+
+/// Compares each snapshot with the starts and ends before it, of workloads that run twice each.
+#[derive(Default)]
+struct Counting {
+    workloads: usize,
+    running: usize,
+    ended: BTreeMap<String, u32>,
+    snapshots: usize,
+}
+
+impl Sink for Counting {
+    fn event(&mut self, event: &Event) {
+        match event {
+            Event::WorkloadStarted(_) => self.running += 1,
+            Event::WorkloadEnded(ended) => {
+                self.running -= 1;
+                *self.ended.entry(ended.run.workload.to_string()).or_default() += 1;
+            }
+            Event::Snapshot(snapshot) => {
+                let over = self.ended.values().filter(|runs| **runs == 2).count();
+                let waiting = self.workloads - over - self.running;
+                assert_eq!((snapshot.running, snapshot.waiting), (self.running, waiting), "{} s", snapshot.at);
+                assert_eq!(snapshot.workloads.len(), self.running.min(self.workloads_max()));
+                self.snapshots += 1;
+            }
+            _ => {}
+        }
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+
+    fn workloads_max(&self) -> usize {
+        2
+    }
+}
+
+#[test]
+fn snapshots_count_what_runs_and_what_waits() {
+    let twice = "repeat = 2\npause = '1 s'\n";
+    let text =
+        format!("{LINK}{PING}copies = 6\nspread = '9 s'\n{twice}{UPLOAD}background = true\nstart = '2 s'\n{twice}");
+    let case = case(&text);
+    for knows in [true, false] {
+        let mut world = Fake::new(&case, (0..14).map(|life| lasts(1 + life % 4)));
+        world.tasks = knows.then(BTreeMap::new);
+        let mut counting = Counting { workloads: 7, ..Counting::default() };
+        let mut schedule = Schedule::start(&case, 1, ScheduleOptions::default(), &mut world).unwrap();
+        schedule.drive(&mut world, &AtomicBool::new(false), &mut counting);
+        assert!(counting.snapshots > 20 && counting.running == 0, "{}", counting.snapshots);
+        assert_eq!(schedule.finish(&mut world).workloads.len(), 14);
+    }
+}
