@@ -11,7 +11,7 @@
 //! - `first_byte`, `connect_time`, `bytes`, `wrong_bytes`; series `received` and `goodput`.
 
 use crate::acceptor::Acceptor;
-use crate::client_server::{self, ClientServer, ClientServerWorkload};
+use crate::client_server::{self, ClientServer, ClientServerWorkload, Varied};
 use crate::kind::{Keys, Kind, Party, Shown, Transfer, Workload};
 use crate::progress::{Arrivals, check_port, check_sample_every, check_timeout};
 use crate::quantity::{self, Quantity};
@@ -19,7 +19,9 @@ use crate::report::{self, App, Receiver, Report, Status};
 use crate::stream::{Turn, discard, receive_range, send_range};
 use crate::{Direction, SpecError};
 use bentpipe_net::content::Content;
+use bentpipe_net::distribution::Drawn;
 use bentpipe_net::problem::KeyProblem;
+use bentpipe_net::seed::Seed;
 use bentpipe_net::socket::{Connection, Program, SocketError, SocketId, Sockets};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::DataSize;
@@ -138,7 +140,7 @@ impl ClientServer for BulkSpec {
 #[serde(deny_unknown_fields)]
 struct BulkKeys {
     direction: Option<Direction>,
-    bytes: Option<DataSize>,
+    bytes: Option<Drawn<DataSize>>,
     seconds: Option<Duration>,
     content: Option<Content>,
     port: Option<u16>,
@@ -172,7 +174,7 @@ impl Kind for Bulk {
         let spec = BulkSpec {
             direction: keys.direction.unwrap_or(default.direction),
             amount: match (keys.bytes, keys.seconds) {
-                (Some(size), None) => Amount::Bytes(size.bytes),
+                (Some(size), None) => Amount::Bytes(size.fixed().map_or(BYTES_LEAST, |size| size.bytes)),
                 (None, Some(time)) => Amount::Time(time),
                 _ => return Err(KeyProblem::new("bytes", "allowed: either bytes or seconds (a time)")),
             },
@@ -181,9 +183,20 @@ impl Kind for Bulk {
             ..default
         };
         spec.check()?;
-        Ok(Arc::new(ClientServerWorkload { spec, content: keys.content.unwrap_or_default(), port: keys.port }))
+        let (content, port) = (keys.content.unwrap_or_default(), keys.port);
+        let Some(size @ Drawn::Random { .. }) = keys.bytes else {
+            return Ok(Arc::new(ClientServerWorkload { spec, content, port }));
+        };
+        let draw = move |spec: &BulkSpec, seed: Seed| {
+            let size = size.draw(|| seed.stream("bytes"));
+            BulkSpec { amount: Amount::Bytes(size.bytes.max(BYTES_LEAST)), ..spec.clone() }
+        };
+        Ok(Arc::new(ClientServerWorkload { spec: Varied::new(spec, draw), content, port }))
     }
 }
+
+/// A transfer has something to carry, also where a draw gives nothing.
+const BYTES_LEAST: u64 = 1;
 
 /// This side's part: it sends or receives the data.
 enum Half {

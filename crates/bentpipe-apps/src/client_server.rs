@@ -5,8 +5,10 @@ use crate::kind::{Party, PartyProgram, PartyReport, PortNeed, Setting, Shown, Tr
 use crate::quantity::{COMPLETION_TIME, FIRST_BYTE, GOODPUT, RECEIVED_BYTES};
 use crate::report::{App, Report, Status};
 use bentpipe_net::content::Content;
+use bentpipe_net::seed::Seed;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// The specification of a client and a server.
 pub trait ClientServer: Clone + fmt::Debug + Send + Sync + 'static {
@@ -52,6 +54,64 @@ pub struct ClientServerWorkload<S> {
     pub content: Content,
     /// The port that the scenario chose.
     pub port: Option<u16>,
+}
+
+/// A client and a server of which each run is drawn, from the run's seed.
+#[derive(Clone)]
+pub(crate) struct Varied<S> {
+    /// Without what is drawn.
+    base: S,
+    draw: Draw<S>,
+}
+
+/// Makes the specification of one run.
+type Draw<S> = Arc<dyn Fn(&S, Seed) -> S + Send + Sync>;
+
+impl<S: ClientServer> Varied<S> {
+    /// `draw` makes the specification of a run out of `base`, on both sides alike.
+    pub fn new(base: S, draw: impl Fn(&S, Seed) -> S + Send + Sync + 'static) -> Varied<S> {
+        Varied { base, draw: Arc::new(draw) }
+    }
+
+    fn drawn(&self, seed: u64) -> S {
+        (self.draw)(&self.base, Seed(seed))
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Varied<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Varied").field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+impl<S: ClientServer> ClientServer for Varied<S> {
+    fn port(&self) -> u16 {
+        self.base.port()
+    }
+
+    fn served_by(&self, server: &Party) -> Varied<S> {
+        Varied { base: self.base.served_by(server), draw: Arc::clone(&self.draw) }
+    }
+
+    fn client(&self, server: IpAddr, seed: u64) -> Box<dyn App> {
+        self.drawn(seed).client(server, seed)
+    }
+
+    fn server(&self, seed: u64) -> Box<dyn App> {
+        self.drawn(seed).server(seed)
+    }
+
+    fn combine(&self, client: Report, server: Report) -> Report {
+        self.base.combine(client, server)
+    }
+
+    fn direction(&self) -> Direction {
+        self.base.direction()
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
 }
 
 /// What a report shows of a transfer.

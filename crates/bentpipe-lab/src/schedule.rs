@@ -5,7 +5,7 @@ use crate::events::{
     CaseEnded, CaseStarted, Emitter, Event, Sink, WorkloadProgress, WorkloadRun, WorkloadSnapshot, WorldState,
 };
 use crate::record::{self, CaseRecord, FORMAT, Mode, Record, VERSION, WorkloadRecord};
-use crate::scenario::workload::{Placement, Service, Workload};
+use crate::scenario::workload::{Placement, Repeat, Service, Workload};
 use crate::scenario::{Case, Scenario};
 use crate::thinning::{SeriesPoints, WorkloadRecords};
 use bentpipe_apps::kind::{Part, PartyProgram, PartyReport};
@@ -76,6 +76,8 @@ pub enum Advance {
 
 /// Longest time for a server to finish after its client succeeded.
 const SERVER_GRACE: Duration = Duration::from_secs(120);
+/// Least time between the starts of two runs of a workload that lasts until the end.
+const LEAST_BETWEEN_RUNS: Duration = Duration::from_millis(1);
 /// The error of a workload that can neither go on nor end.
 const STUCK: &str = "nothing more can happen (no packet is under way and no timer runs)";
 
@@ -358,7 +360,7 @@ impl<'a, W: World> Schedule<'a, W> {
                     self.tasks[i].running = Some(running);
                 }
                 Err(error) => {
-                    self.tasks[i].done = workload.repeat;
+                    self.tasks[i].done = workload.repeat.most();
                     let mut record = workloads::workload_record(workload, 1, now);
                     (record.status, record.error) = (record::Status::Failed, Some(error.to_string()));
                     self.keep(record, now, events);
@@ -378,7 +380,13 @@ impl<'a, W: World> Schedule<'a, W> {
     fn end(&mut self, i: usize, running: Running<W>, now: Instant, why: Why, world: &mut W, events: &mut Emitter<'_>) {
         let task = &mut self.tasks[i];
         task.done += 1;
-        task.next_start = now + task.workload.pause;
+        let workload = task.workload;
+        let pause = workload.pause.draw(|| self.seed.stream(&format!("workloads/{}/pause/{}", workload.id, task.done)));
+        task.next_start = now + pause;
+        if workload.repeat == Repeat::UntilTheEnd {
+            // Runs that end at once must not hold up time.
+            task.next_start = task.next_start.max(running.started + LEAST_BETWEEN_RUNS);
+        }
         let mut record = workloads::workload_record(task.workload, task.done, running.started);
         let stopped = why != Why::ByItself;
         let Running { started, mut parties, .. } = running;
@@ -487,7 +495,7 @@ fn site<W: World>(world: &W, name: &str) -> usize {
 
 impl<W: World> Task<'_, W> {
     fn runs_left(&self) -> bool {
-        self.done < self.workload.repeat
+        self.done < self.workload.repeat.most()
     }
 
     fn is_left(&self) -> bool {

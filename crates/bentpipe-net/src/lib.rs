@@ -5,6 +5,7 @@
 pub mod buffer;
 pub mod content;
 pub mod datagram;
+pub mod distribution;
 pub mod dscp;
 pub mod flow;
 pub mod headers;

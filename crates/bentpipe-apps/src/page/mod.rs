@@ -16,22 +16,26 @@
 //! - `objects_done`, `objects_failed`, `connections_opened`; series `received` and `goodput`.
 
 mod client;
+mod mix;
 mod request;
 mod response;
 mod server;
 
 pub(crate) use server::HttpServer;
 
-use crate::client_server::{self, ClientServer, ClientServerWorkload};
+use crate::client_server::{self, ClientServer, ClientServerWorkload, Varied};
 use crate::kind::{Keys, Kind, Party, Shown, Workload};
 use crate::progress::{check_port, check_sample_every, check_timeout};
 use crate::quantity::{self, Quantity};
 use crate::report::{self, App, Receiver, Report};
 use crate::{Direction, ServerLife, SpecError};
 use bentpipe_net::content::Content;
+use bentpipe_net::distribution::Drawn;
 use bentpipe_net::problem::KeyProblem;
+use bentpipe_net::seed::Seed;
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::DataSize;
+use mix::{Mix, PageChoice};
 use serde::Deserialize;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -163,8 +167,9 @@ impl ClientServer for PageSpec {
 #[serde(deny_unknown_fields)]
 struct PageKeys {
     direction: Option<Direction>,
-    bytes: Option<DataSize>,
-    objects: Option<Vec<DataSize>>,
+    bytes: Option<Drawn<DataSize>>,
+    objects: Option<Vec<Drawn<DataSize>>>,
+    pages: Option<Vec<PageChoice>>,
     connections: Option<u32>,
     http: Option<HttpVersion>,
     path: Option<String>,
@@ -213,27 +218,24 @@ impl Kind for Page {
             return Err(KeyProblem::new("direction", "a page is downloaded; allowed: \"download\""));
         }
         let default = PageSpec::default();
-        let objects: Vec<u64> = keys.objects.unwrap_or_default().iter().map(|size| size.bytes).collect();
         let version = keys.http.unwrap_or(default.version);
-        // A page without objects is a single file of that size.
-        let path = match (keys.path, keys.bytes) {
-            (Some(path), _) => path,
-            (None, Some(size)) if objects.is_empty() => format!("/bytes/{}", size.bytes),
-            _ => default.path,
-        };
         let spec = PageSpec {
-            html_bytes: keys.bytes.map_or(default.html_bytes, |size| size.bytes),
-            objects,
             connections: keys.connections.unwrap_or(if version == HttpVersion::Http10 { 4 } else { 6 }),
             version,
             port: keys.port.unwrap_or(default.port),
-            path,
-            host: default.host,
+            path: keys.path.clone().unwrap_or(default.path),
             timeout: keys.timeout.unwrap_or(default.timeout),
-            sample_every: default.sample_every,
+            ..default
         };
-        spec.check()?;
-        Ok(Arc::new(ClientServerWorkload { spec, content: keys.content.unwrap_or_default(), port: keys.port }))
+        let (content, port) = (keys.content.unwrap_or_default(), keys.port);
+        let has_path = keys.path.is_some();
+        let one = PageChoice { weight: None, bytes: keys.bytes, objects: keys.objects };
+        let mix = Mix::read(keys.pages, one, has_path, &spec)?;
+        if let Some(spec) = mix.only(&spec) {
+            return Ok(Arc::new(ClientServerWorkload { spec, content, port }));
+        }
+        let draw = move |spec: &PageSpec, seed: Seed| mix.draw(spec, seed);
+        Ok(Arc::new(ClientServerWorkload { spec: Varied::new(spec, draw), content, port }))
     }
 }
 

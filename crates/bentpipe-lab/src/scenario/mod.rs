@@ -25,7 +25,7 @@ use std::sync::Arc;
 use text::{AxisText, CaseText, HostText, RoleText, ScenarioText};
 use toml::{Table, Value};
 pub use traces::read_traces;
-use workload::{Service, Workload};
+use workload::{Repeat, Service, Workload};
 
 /// A scenario, complete.
 #[derive(Clone, Debug)]
@@ -318,6 +318,12 @@ impl Case {
         }
         let pairs = gateway::pairs(text.gateways.iter(), &registry.front_ends, &links, &roles)?;
         let (workloads, services) = Workload::read_all(&text.workloads, &text.services, registry, &sites)?;
+        if text.duration.is_none()
+            && let Some(endless) = workloads.iter().find(|workload| workload.repeat == Repeat::UntilTheEnd)
+        {
+            let what = "needs the scenario's duration; allowed: such as duration = \"10 min\" at the top of the file";
+            return Err(KeyProblem::new(format!("workloads.{}.repeat", endless.entry), what));
+        }
         if links.iter().any(LinkUse::may_have_classes) {
             // Sites are known from the links, and ports from the sites' workloads: only now can a class name one.
             let ports = Workloads::Known(Arc::new(Workload::ports_by_name(&workloads)));

@@ -69,6 +69,23 @@ const BAD: &[(&str, &str, &[&str])] = &[
         &["workloads.0.client", "moon", "clinic, hub"],
     ),
     ("bytes = \"524288 B\"", "bytes = 524288", &["x.toml:18", "workloads.0.bytes", "KiB"]),
+    (
+        "bytes = \"524288 B\"",
+        "bytes = \"1 B\"\nrepeat = \"until the end\"",
+        &["x.toml:19", "workloads.0.repeat", "needs the scenario's duration"],
+    ),
+    ("bytes = \"524288 B\"", "bytes = \"1 B\"\nrepeat = 0", &["x.toml:19", "workloads.0.repeat", "1 to 10000"]),
+    ("bytes = \"524288 B\"", "bytes = \"1 B\"\nrepeat = \"often\"", &["x.toml:19", "until the end"]),
+    (
+        "bytes = \"524288 B\"",
+        "pages = [{ bytes = \"1 B\" }, { weight = -1 }]",
+        &["x.toml:18", "workloads.0.pages.1.weight", "above 0"],
+    ),
+    (
+        "bytes = \"524288 B\"",
+        "bytes = \"1 B\"\npause = { distribution = \"gamma\", mean = \"1 s\" }",
+        &["x.toml:19", "workloads.0.pause", "a mean and a deviation"],
+    ),
     ("bytes = \"524288 B\"", "count = 3", &["x.toml:18", "workloads.0.count", "is not for app"]),
     ("within = \"10 s\"", "loss = \"1 %\"", &["x.toml:19", "loss"]),
     ("background = true", "background = 1", &["x.toml:25", "workloads.1.background"]),

@@ -1,8 +1,10 @@
 //! A scenario as it stands in its file.
 
+use bentpipe_net::distribution::Drawn;
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::{BitRate, Percent};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use toml::Table;
 
@@ -84,14 +86,34 @@ pub struct WorkloadText {
     pub app: String,
     #[serde(default)]
     pub start: Duration,
-    pub repeat: Option<u32>,
-    pub pause: Option<Duration>,
+    pub repeat: Option<RepeatText>,
+    pub pause: Option<Drawn<Duration>>,
     pub copies: Option<u32>,
     pub spread: Option<Duration>,
     #[serde(default)]
     pub background: bool,
     pub objective: Option<ObjectiveText>,
 }
+
+/// A number of runs, or `"until the end"`.
+#[derive(Clone, Copy, Debug)]
+pub enum RepeatText {
+    Times(i64),
+    UntilTheEnd,
+}
+
+impl<'de> Deserialize<'de> for RepeatText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::Integer(times) => Ok(RepeatText::Times(times)),
+            toml::Value::String(text) if text == UNTIL_THE_END => Ok(RepeatText::UntilTheEnd),
+            other => Err(D::Error::custom(format!("{other} is neither; allowed: a number, or {UNTIL_THE_END:?}"))),
+        }
+    }
+}
+
+/// The value of `repeat` for a workload that goes on for the case's `duration`.
+pub const UNTIL_THE_END: &str = "until the end";
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,10 +3,11 @@
 //! The keys here are those that every workload has. A kind's own keys are read where the kind is defined.
 
 use super::known_site;
-use super::text::{ObjectiveText, WorkloadText};
+use super::text::{ObjectiveText, RepeatText, UNTIL_THE_END, WorkloadText};
 use crate::registry::Registry;
 use bentpipe_apps::kind::{Keys, Kind, PortNeed, Role, Setting, Sites};
 use bentpipe_apps::quantity::{COMPLETION_TIME, GOODPUT, LOSS, Quantity};
+use bentpipe_net::distribution::Drawn;
 use bentpipe_net::problem::{self, KeyProblem};
 use bentpipe_net::time::Duration;
 use bentpipe_net::topology::Plan;
@@ -31,14 +32,34 @@ pub struct Workload {
     pub start: Duration,
     /// It starts at a moment of its own within this time after `start`, drawn from the seed. Zero: at `start`.
     pub spread: Duration,
-    /// The number of runs, one after the other.
-    pub repeat: u32,
+    /// Its runs, one after the other.
+    pub repeat: Repeat,
     /// Time between the runs.
-    pub pause: Duration,
+    pub pause: Drawn<Duration>,
     /// Ends with the others instead of being waited for.
     pub background: bool,
     /// The objective.
     pub objective: Option<Objective>,
+}
+
+/// The number of a workload's runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repeat {
+    /// So many.
+    Times(u32),
+    /// Until the case's `duration` is over, which cuts the last one off; at most [`RUNS_MAX`].
+    UntilTheEnd,
+}
+
+impl Repeat {
+    /// The most runs that there may be.
+    #[must_use]
+    pub fn most(self) -> u32 {
+        match self {
+            Repeat::Times(times) => times,
+            Repeat::UntilTheEnd => RUNS_MAX,
+        }
+    }
 }
 
 /// Identifies a workload in its case.
@@ -171,10 +192,20 @@ impl Workload {
             let what = format!("{copies} is out of range; allowed: 1 to {COPIES_MAX}");
             return Err(KeyProblem::new("copies", what));
         }
-        let repeat = text.repeat.unwrap_or(1);
-        if !(1..=10_000).contains(&repeat) {
-            return Err(KeyProblem::new("repeat", format!("{repeat} is out of range; allowed: 1 to 10000")));
-        }
+        let repeat = match text.repeat {
+            None => Repeat::Times(1),
+            Some(RepeatText::UntilTheEnd) if text.background => {
+                let what =
+                    "a workload in the background ends with the others; allowed: a number, or background = false";
+                return Err(KeyProblem::new("repeat", what));
+            }
+            Some(RepeatText::UntilTheEnd) => Repeat::UntilTheEnd,
+            Some(RepeatText::Times(times)) => {
+                let allowed = u32::try_from(times).ok().filter(|times| (1..=REPEAT_MAX).contains(times));
+                let what = || format!("{times} is out of range; allowed: 1 to {REPEAT_MAX}, or {UNTIL_THE_END:?}");
+                Repeat::Times(allowed.ok_or_else(|| KeyProblem::new("repeat", what()))?)
+            }
+        };
         let spread = text.spread.unwrap_or_default();
         let placement = Placement::read(kind, table, shared, spread, sites)?;
         let objective = text.objective.map(|text| Objective::from_text(&text, kind.as_ref())).transpose();
@@ -186,7 +217,7 @@ impl Workload {
             start: text.start,
             spread,
             repeat,
-            pause: text.pause.unwrap_or_default(),
+            pause: text.pause.unwrap_or(Drawn::Fixed(Duration::ZERO)),
             background: text.background,
             objective: objective.map_err(|p| p.under("objective"))?,
         };
@@ -274,6 +305,9 @@ impl Placement {
 
 /// The kind that runs a program of the machine, which a service names by its key alone.
 const COMMAND: &str = "command";
+/// Runs of a workload that a file may ask for, and of one that lasts until the end.
+const REPEAT_MAX: u32 = 10_000;
+const RUNS_MAX: u32 = 100_000;
 /// Copies of a workload.
 const COPIES_MAX: u32 = 100_000;
 /// Ports below are not given to anything that did not ask for one (RFC 6335 §6: system ports).

@@ -173,6 +173,25 @@ fn repeats_start_at_their_times() {
 }
 
 #[test]
+fn a_workload_lasts_until_the_end_with_pauses_of_its_own() {
+    let pause = "pause = { distribution = 'exponential', mean = '3 s', least = '1 s', most = '9 s' }\n";
+    let text = format!("duration = '100 s'\n{LINK}{PING}repeat = 'until the end'\n{pause}");
+    let lives = vec![lasts(2); 60];
+    let (reported, end, _) = run(&text, &lives, false);
+    assert_eq!(end, 100.0);
+    let starts: Vec<f64> = reported.iter().map(|reported| reported.1).collect();
+    let pauses: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0] - 2.0).collect();
+    assert!(pauses.iter().all(|pause| (1.0 - 1e-9..=9.0 + 1e-9).contains(pause)), "{pauses:?}");
+    assert!(pauses.len() > 10 && pauses.iter().any(|pause| *pause > 4.0), "{pauses:?}");
+    assert!(reported.iter().rev().skip(1).all(|reported| reported.2 == "done"), "{reported:?}");
+    assert_eq!(run(&text, &lives, false).0, reported, "the same seed draws the same");
+    // Runs that end at once do not hold up time.
+    let text = format!("duration = '1 s'\n{LINK}{PING}repeat = 'until the end'\n");
+    let (reported, end, _) = run(&text, &vec![lasts(0); 2000], false);
+    assert_eq!((reported.len(), end), (1001, 1.0));
+}
+
+#[test]
 fn copies_start_apart_as_the_seed_says() {
     let text = format!("{LINK}{PING}start = '5 s'\ncopies = 4\nspread = '2 s'\n");
     let starts = |text: &str| -> Vec<f64> {

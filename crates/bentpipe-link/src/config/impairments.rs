@@ -4,6 +4,7 @@ use super::check_starts;
 use crate::impairment::{ImpairmentSpec, LossProcess, Outage, PacketLoss};
 use crate::jitter::{Delays, Jitter, JitterConfig};
 use crate::noise::{NoiseProcess, RatioSchedule, THUNDERSTORM, WANDER, WANDER_DOWNLINK};
+use bentpipe_net::distribution::Distribution;
 use bentpipe_net::problem::{KeyProblem, read};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::{BitErrorRatio, Percent};
@@ -184,11 +185,11 @@ impl JitterText {
             } => {
                 let seconds = (mean.as_secs_f64(), deviation.as_secs_f64());
                 let made = match kind {
-                    DistributionText::Normal => Delays::normal(seconds.0, seconds.1),
-                    DistributionText::Gamma => Delays::gamma(seconds.0, seconds.1),
+                    DistributionText::Normal => Distribution::normal(seconds.0, seconds.1),
+                    DistributionText::Gamma => Distribution::gamma(seconds.0, seconds.1),
                 };
                 let what = || KeyProblem::new("deviation", "must be above 0, and so must the mean");
-                made.ok_or_else(what)?
+                Delays::Drawn(made.ok_or_else(what)?)
             }
             JitterText {
                 least: None,

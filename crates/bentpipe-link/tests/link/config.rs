@@ -7,6 +7,7 @@ use bentpipe_link::framing::Framing;
 use bentpipe_link::jitter::{Delays, JitterConfig};
 use bentpipe_link::noise::{RatioSchedule, THUNDERSTORM};
 use bentpipe_link::queue::QueueLimit;
+use bentpipe_net::distribution::Distribution;
 use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitErrorRatio;
@@ -505,7 +506,7 @@ fn jitter_has_several_forms() {
     assert_eq!(stepped, Some(JitterConfig { distribution: uniform(5, 10), every }));
     // One form replaces another; what they share stays.
     let gamma = "jitter={ distribution = 'gamma', mean = '6 ms', deviation = '3 ms' }";
-    let expected = JitterConfig { distribution: Delays::gamma(0.006, 0.003).unwrap(), every };
+    let expected = JitterConfig { distribution: Delays::Drawn(Distribution::gamma(0.006, 0.003).unwrap()), every };
     assert_eq!(jitter(&["jitter=10 ms", "jitter.every=15 s", gamma]), Some(expected));
     let trace = jitter(&["jitter={ lines = \"# ping\\n1.5\\n\\n20 # slow\\n\" }"]).unwrap();
     assert_eq!(trace.distribution, Delays::Trace([Duration { ns: 1_500_000 }, ms(20)].into()));

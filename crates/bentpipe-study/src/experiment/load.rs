@@ -132,7 +132,10 @@ impl Experiment {
                 rule.connects_late > Duration::ZERO && rule.late_share > 0.0 && rule.late_share < 1.0
             })
         };
-        let spread = |workload: &Workload| workload.placement.workload.is_random() || workload.spread > Duration::ZERO;
+        let spread = |workload: &Workload| {
+            let draws = workload.placement.workload.is_random() || workload.pause.fixed().is_none();
+            draws || workload.spread > Duration::ZERO
+        };
         if links.clone().any(some_late) || scenario.cases.iter().flat_map(|case| &case.workloads).any(spread) {
             return false;
         }
