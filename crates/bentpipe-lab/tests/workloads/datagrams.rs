@@ -89,9 +89,11 @@ fn live_and_virtual_agree_on_an_overloaded_fifo() {
     let expected = &simulated.cases[0].workloads[0];
     let Some(record) = live(&short, None) else { return };
     let measured = &record.cases[0].workloads[0];
-    for name in ["sent", "received", "loss", "goodput", "offered_rate", "delay_mean", "delay_p99"] {
+    for name in ["sent", "received", "goodput", "offered_rate", "delay_mean", "delay_p99"] {
         assert_within(name, value(measured, name), value(expected, name), 0.03);
     }
+    // A sender that is woken late moves a few departures behind a place that has become free.
+    assert!((value(measured, "loss") - value(expected, "loss")).abs() < 0.01, "{measured:#?}");
 }
 
 /// The traffic classes of the UDP packets in a capture: found by their IP headers.
