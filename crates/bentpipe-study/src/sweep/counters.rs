@@ -1,7 +1,7 @@
 //! Counters of links and hosts that a sweep can measure, next to what its workloads measure.
 
 use super::SweepError;
-use super::results::Subject;
+use super::subject::Subject;
 use bentpipe_lab::record::{CaseRecord, Counters, FlowRecord, Record, Unit};
 use bentpipe_lab::scenario::{LinkUse, Scenario};
 use bentpipe_link::config::DirectionConfig;

@@ -11,6 +11,7 @@ pub mod parquet;
 pub mod plan;
 pub mod results;
 pub mod seeds;
+pub mod subject;
 pub mod summary;
 mod table;
 

@@ -1,8 +1,8 @@
 //! Measurements of a sweep's runs, small enough for a million runs.
 
 use super::journal::RunLine;
-use bentpipe_lab::record::{Status, Unit, label};
-use serde::{Deserialize, Serialize};
+use super::subject::Subject;
+use bentpipe_lab::record::{Status, Unit};
 use std::collections::BTreeMap;
 
 /// Every run's figures.
@@ -29,7 +29,7 @@ pub struct Row {
     /// The case.
     pub case: NameId,
     /// The workload, direction or host.
-    pub subject: Subject,
+    pub subject: SubjectId,
     /// Which repetition.
     pub repeat: u32,
     /// The workload's end.
@@ -44,53 +44,8 @@ pub struct Row {
     pub value: Option<f64>,
 }
 
-/// The subject of a figure; `N` is what names are.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Subject<N = NameId> {
-    /// A workload, or one of its copies.
-    Workload {
-        /// Its name.
-        workload: N,
-        /// Which copy, from 1; `None`: it is the only one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        copy: Option<u32>,
-    },
-    /// A direction of a link.
-    Direction {
-        /// The link.
-        link: N,
-        /// The sending site.
-        from: N,
-    },
-    /// A host's TCP connections.
-    Host {
-        /// The site.
-        host: N,
-    },
-}
-
-impl<N> Subject<N> {
-    /// The same subject with other names.
-    pub fn map<M>(&self, mut name: impl FnMut(&N) -> M) -> Subject<M> {
-        match self {
-            Subject::Workload { workload, copy } => Subject::Workload { workload: name(workload), copy: *copy },
-            Subject::Direction { link, from } => Subject::Direction { link: name(link), from: name(from) },
-            Subject::Host { host } => Subject::Host { host: name(host) },
-        }
-    }
-}
-
-impl Subject<String> {
-    /// For people: `web (2)`, `sat from hub`.
-    pub fn label(&self) -> String {
-        match self {
-            Subject::Workload { workload, copy } => label(workload, *copy),
-            Subject::Direction { link, from } => format!("{link} from {from}"),
-            Subject::Host { host } => host.clone(),
-        }
-    }
-}
+/// A subject whose names are numbers.
+pub type SubjectId = Subject<NameId>;
 
 /// A name, by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -189,7 +144,7 @@ impl Results {
 
     /// The samples of each (case, subject, measurement) in the first `count` runs of a point, with the unit. A run
     /// gives one sample, the mean over its repetitions; what a failed workload measured is left out.
-    pub fn samples(&self, point: u32, count: u32) -> BTreeMap<(NameId, Subject, NameId), (NameId, Vec<f64>)> {
+    pub fn samples(&self, point: u32, count: u32) -> BTreeMap<(NameId, SubjectId, NameId), (NameId, Vec<f64>)> {
         let mut all: BTreeMap<_, (NameId, Vec<f64>)> = BTreeMap::new();
         for (_, run) in self.runs_of(point, count) {
             let mut sums: BTreeMap<_, (NameId, f64, f64)> = BTreeMap::new();

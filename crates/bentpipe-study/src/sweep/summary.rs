@@ -3,7 +3,8 @@
 use super::engine::Outcome;
 use super::grid::Quantity;
 use super::plan::Plan;
-use super::results::{NameId, Results, Subject};
+use super::results::{NameId, Results, SubjectId};
+use super::subject::Subject;
 use crate::statistics::{estimate, median};
 use bentpipe_lab::record::{Status, Unit};
 use serde::Serialize;
@@ -115,7 +116,7 @@ fn rows(points: &[(Vec<VariedValue>, u32)], confidence: f64, results: &Results) 
     for (number, (values, count)) in points.iter().enumerate() {
         let (number, count) = (number as u32, *count);
         let samples = results.samples(number, count);
-        let mut failed: BTreeMap<(NameId, Subject), usize> = BTreeMap::new();
+        let mut failed: BTreeMap<(NameId, SubjectId), usize> = BTreeMap::new();
         let (mut errors, mut done) = (0, 0);
         for (_, run) in results.runs_of(number, count) {
             errors += usize::from(run.error.is_some());
@@ -161,15 +162,15 @@ fn rows(points: &[(Vec<VariedValue>, u32)], confidence: f64, results: &Results) 
 /// One thing that is measured in the sweep.
 struct Shape {
     case: NameId,
-    subject: Subject,
+    subject: SubjectId,
     measurement: Option<NameId>,
     unit: Option<NameId>,
 }
 
 /// All of them, subjects and measurements in the order of their first appearance.
 fn shapes(points: &[(Vec<VariedValue>, u32)], results: &Results) -> Vec<Shape> {
-    let mut subjects: Vec<(NameId, Subject)> = Vec::new();
-    let mut measurements: BTreeMap<(NameId, Subject), Vec<(NameId, NameId)>> = BTreeMap::new();
+    let mut subjects: Vec<(NameId, SubjectId)> = Vec::new();
+    let mut measurements: BTreeMap<(NameId, SubjectId), Vec<(NameId, NameId)>> = BTreeMap::new();
     for (_, _, run) in results.all().filter(|(point, run, _)| *run < points[*point as usize].1) {
         for row in &run.rows {
             let subject = (row.case, row.subject);

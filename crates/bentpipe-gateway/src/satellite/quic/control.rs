@@ -4,11 +4,12 @@
 //! seven bits, lowest first, the eighth bit set on all but the last (LEB128): QUIC's number of the stream, and the word.
 //! The rates that a side declares are words, too, about numbers that no stream has.
 
-use super::streams::NUMBER_BITS;
 use crate::satellite::DeclaredRates;
 use bentpipe_net::units::BitRate;
 use quinn_proto::{Connection, Dir, ReadError, StreamId, WriteError};
 
+/// Bits of a [`StreamId`](crate::satellite::StreamId) that are the library's own number; above stands the connection's.
+pub(super) const NUMBER_BITS: u32 = 40;
 /// Most bytes of a number: 63 bits.
 const NUMBER_MAX: usize = 9;
 /// Before the streams of every class.

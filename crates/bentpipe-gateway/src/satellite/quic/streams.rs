@@ -9,16 +9,14 @@
 //! are in flight on a fast link that loses 3 %. So the library's windows hold nobody back; what may be unread of a stream
 //! the relay says ([`Streams::set_limit`]), and who sends more loses the stream.
 
-use super::control::Control;
+use super::control::{Control, NUMBER_BITS};
 use super::settings::{OVERHEAD, Sizes};
 use crate::satellite::{Class, DeclaredRates, Event, Read, StreamError, StreamId, UNREAD_FIRST, Unread};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{Connection, Dir, FinishError, ReadError, StreamEvent, VarInt, WriteError};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bits of a [`StreamId`] that are the library's own number; above stands the connection's.
-pub(super) const NUMBER_BITS: u32 = 40;
-/// These bits.
+/// The bits of [`NUMBER_BITS`].
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// Code of the end of a stream that sent more than may be unread.
 const OVERRUN: u32 = 5;
