@@ -21,7 +21,7 @@ pub struct Arrived {
     pub length: u64,
     /// Bytes of the TCP header with its options.
     pub header: u64,
-    /// The peer had no more to send (PSH or FIN): it may be short for that reason.
+    /// The peer had no more to send for now (PSH or FIN): it may be short for that reason.
     pub last: bool,
 }
 
@@ -46,7 +46,8 @@ pub struct AckPolicy {
     /// The acknowledgement field that the peer has last been sent.
     acknowledged: u64,
     last_data: Option<Instant>,
-    small_segment: bool,
+    /// A segment that was small, or the last that the peer had to send, is not acknowledged yet (ICSK_ACK_PUSHED).
+    pushed: bool,
     owed: bool,
     at_once: bool,
     /// When the delay ends; [`Instant::FAR`]: nothing waits for that.
@@ -72,7 +73,7 @@ impl AckPolicy {
             suspected: None,
             acknowledged: 0,
             last_data: None,
-            small_segment: false,
+            pushed: false,
             owed: false,
             at_once: false,
             due: Instant::FAR,
@@ -95,6 +96,9 @@ impl AckPolicy {
     fn measure(&mut self, arrived: Arrived) -> bool {
         let suspected = self.suspected.take();
         if arrived.length >= self.segment {
+            // A full segment may be the last of a write, or all that the peer's window allows: acknowledged as soon as the
+            // program has read everything (Linux from 6.7 on).
+            self.pushed |= arrived.last;
             let larger = arrived.length > self.segment;
             self.segment = arrived.length.min(self.segment_max);
             return larger;
@@ -112,7 +116,7 @@ impl AckPolicy {
             }
             self.suspected = Some(length);
         }
-        self.small_segment = true;
+        self.pushed = true;
         false
     }
 
@@ -189,7 +193,7 @@ impl AckPolicy {
         }
         let mut delay = self.pace;
         if delay > DELAY_MIN {
-            let mut most = if self.interactive || self.small_segment { DELAY_MAX } else { Duration::from_millis(500) };
+            let mut most = if self.interactive || self.pushed { DELAY_MAX } else { Duration::from_millis(500) };
             if smoothed_rtt > Duration::ZERO {
                 most = most.min(smoothed_rtt.max(DELAY_MIN));
             }
@@ -202,7 +206,7 @@ impl AckPolicy {
     /// both ways.
     #[must_use]
     pub fn drained(&self) -> bool {
-        self.owed && self.small_segment && !self.interactive && self.fixed_delay.is_none()
+        self.owed && self.pushed && !self.interactive && self.fixed_delay.is_none()
     }
 
     /// A segment with this acknowledgement leaves.
@@ -213,7 +217,7 @@ impl AckPolicy {
         self.acknowledged = self.acknowledged.max(next);
         self.owed = false;
         self.at_once = false;
-        self.small_segment = false;
+        self.pushed = false;
         self.due = Instant::FAR;
         self.fires = Instant::FAR;
     }
@@ -287,16 +291,22 @@ mod tests {
     #[test]
     fn every_second_full_segment_is_acknowledged_whatever_their_size() {
         for length in [60, 88, 100, 524, 536, 954, 1448] {
-            // Both ends know the link's MTU: nothing to learn, even if each segment is the last for now. Linux takes none
-            // below 88 B for full.
-            let count = acknowledged(length, length, alike(length, true));
+            // Both ends know the link's MTU: nothing to learn. Linux takes none below 88 B for full.
+            let count = acknowledged(length, length, alike(length, false));
             assert_eq!(count, if length < 88 { 100 } else { 50 }, "{length}");
+            // One that is the last for now is acknowledged as soon as it is read, full or not.
+            assert_eq!(acknowledged(length, length, alike(length, true)), 100, "{length}");
+            let every_third_last =
+                alike(length, false).enumerate().map(|(n, (data, header, _))| (data, header, n % 3 == 2));
+            let count = acknowledged(length, length, every_third_last);
+            assert_eq!(count, if length < 88 { 100 } else { 66 }, "{length}");
         }
         // The peer's own limit, which the SYN does not tell: two alike show it. The first segment is acknowledged as small.
         for (length, last, expected) in [
             (524, false, 50),
-            // As long as a full packet of the least MTU that paths have, timestamps included.
-            (524, true, 50),
+            // As long as a full packet of the least MTU that paths have, timestamps included; each is the last for now, but not
+            // the one that shows their size is acknowledged for that.
+            (524, true, 99),
             // Shorter ones only while more follows.
             (448, false, 50),
             (448, true, 100),

@@ -243,6 +243,7 @@ impl Connection {
             self.flight.started = now;
             self.flight.delivered_at = now;
         }
+        let leads = before.is_multiple_of(SEGMENTS_SHARED);
         self.sent_count += 1;
         self.board.push(Sent {
             start,
@@ -253,14 +254,14 @@ impl Connection {
             sacked: false,
             lost: false,
             retransmitted: false,
-            leads: before.is_multiple_of(SEGMENTS_SHARED),
+            leads,
             app_limited: self.flight.app_limited_until > 0,
             delivered: self.flight.delivered,
             delivered_at: self.flight.delivered_at,
             flight_started: self.flight.started,
         });
         self.next = end;
-        self.put_data(start, end, output);
+        self.put_data(start, end, !leads, output);
         if length > 0 {
             self.acks.own_data(now);
             self.facts.data_segments += 1;
@@ -303,7 +304,7 @@ impl Connection {
             sent.flight_started = started;
         });
         let Some(sent) = self.board.get(index).copied() else { return };
-        self.put_data(sent.start, sent.end, output);
+        self.put_data(sent.start, sent.end, !sent.leads, output);
         self.retransmitted_total += 1;
         let bytes = sent.end.min(self.queue.end()).saturating_sub(sent.start);
         self.facts.data_segments += u64::from(bytes > 0);
@@ -316,13 +317,14 @@ impl Connection {
         self.last_sent = now;
     }
 
-    /// Sends bytes `start` to `end` of the stream; the last one may be the FIN.
+    /// Sends bytes `start` to `end` of the stream; the last one may be the FIN. `ends_shared`: it is the last of several segments that
+    /// were handed down as one, of which Linux (5.4) marks the last with PSH.
     #[inline(always)]
-    fn put_data(&mut self, start: u64, end: u64, output: &mut Output<'_>) {
+    fn put_data(&mut self, start: u64, end: u64, ends_shared: bool, output: &mut Output<'_>) {
         let last = self.queue.end();
         let data_end = end.min(last);
         let payload = if data_end > start { self.queue.get(start, data_end) } else { Payload::Empty };
-        let mut flags = if data_end > start && data_end == last { flag::PSH } else { 0 };
+        let mut flags = if data_end > start && (data_end == last || ends_shared) { flag::PSH } else { 0 };
         if end > last {
             flags |= flag::FIN;
         }
