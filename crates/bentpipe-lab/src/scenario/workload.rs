@@ -47,7 +47,7 @@ pub struct Workload {
 pub enum Repeat {
     /// So many.
     Times(u32),
-    /// Until the case's `duration` is over, which cuts the last one off; at most [`RUNS_MAX`].
+    /// Until the case's `duration` is over, which cuts the last one off; at most 100,000.
     UntilTheEnd,
 }
 

@@ -116,6 +116,12 @@ impl ReceiveWindow {
         let window = self.size(unread, segment);
         let shift = if scaled { self.shift } else { 0 };
         self.edge = self.edge.max(next + window.min(65_535 << shift));
+        if self.fixed.is_none() {
+            // Linux rounds up what the field's scale cannot say (__tcp_select_window, tcp_select_window): without that, duplicates of an
+            // acknowledgement would not be alike.
+            let offered = (self.edge - next).next_multiple_of(1 << shift).min(65_535 << shift);
+            self.edge = self.edge.max(next + offered);
+        }
         ((self.edge - next) >> shift).min(65_535) as u16
     }
 
