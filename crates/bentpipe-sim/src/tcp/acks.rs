@@ -11,6 +11,8 @@ const DELAY_MAX: Duration = Duration::from_millis(200);
 /// The estimate of the peer's full segments begins with no more (TCP_MSS_DEFAULT) and no less (TCP_MIN_MSS, net/tcp.h).
 const SEGMENT_FIRST: u64 = 536;
 const SEGMENT_LEAST: u64 = 88;
+/// Full segments that Linux acknowledges together.
+const EVERY_LINUX: u64 = 2;
 /// Length of a TCP header without options.
 const HEADER: u64 = 20;
 
@@ -97,8 +99,8 @@ impl AckPolicy {
         let suspected = self.suspected.take();
         if arrived.length >= self.segment {
             // A full segment may be the last of a write, or all that the peer's window allows: acknowledged as soon as the
-            // program has read everything (Linux from 6.7 on).
-            self.pushed |= arrived.last;
+            // program has read everything (Linux from 6.7 on). A host that is to answer for more than Linux does waits for those.
+            self.pushed |= arrived.last && self.every <= EVERY_LINUX;
             let larger = arrived.length > self.segment;
             self.segment = arrived.length.min(self.segment_max);
             return larger;
