@@ -21,6 +21,9 @@ const ENDS: [(&str, &str, &str); 2] =
 const RING_BYTES: usize = 4 << 20;
 /// Packets whose buffers are made beforehand.
 const BUFFERS: usize = 1024;
+/// Lateness in milliseconds that a live run may have to be valid, by default.
+const MOST_LATE_P99_MS: f64 = 2.0;
+const MOST_LATE_MS: f64 = 25.0;
 
 /// Moves packets until it is dropped.
 pub struct EmulatedLink {
@@ -75,6 +78,20 @@ impl EmulatedLink {
     /// It has no circuit, or that is up.
     pub fn is_up(&self) -> bool {
         self.control.with(|pump| pump.links().all(|link| link.circuit().is_none_or(|c| c.is_up()))).unwrap()
+    }
+
+    /// Why times measured over this link say nothing, if so: the machine was too busy to move its packets when they were due. The
+    /// limits are those of a live run's record.
+    pub fn lateness(&self) -> Option<String> {
+        let (p99, worst) = self
+            .control
+            .with(|pump| {
+                let worst = pump.lateness().worst().first().map_or(0.0, |(late, _)| late.as_millis_f64());
+                (pump.lateness().quantile(0.99).as_millis_f64(), worst)
+            })
+            .unwrap();
+        (p99 > MOST_LATE_P99_MS || worst > MOST_LATE_MS)
+            .then(|| format!("1 % of the packets left more than {p99:.1} ms late, one {worst:.1} ms"))
     }
 
     /// Packets that it has delivered, both ways.

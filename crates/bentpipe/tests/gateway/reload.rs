@@ -1,5 +1,6 @@
 //! A newly declared rate, up and down, counts for a transfer that is under way.
 
+use super::link::EmulatedLink;
 use super::pushback::byte;
 use super::row::{EndOnDrop, Row, SERVER, WAIT, until};
 use std::io::{Read, Write};
@@ -18,21 +19,34 @@ const SHARE: f64 = 0.8;
 /// Over which a rate is measured.
 const WINDOW: Duration = Duration::from_secs(2);
 
+/// How often a part is tried whose link was late.
+const TRIES: usize = 3;
+
 pub fn run(full: bool) {
-    changed(&["hub", "terminal"], if full { 3 } else { 1 }, full);
+    judged(&["hub", "terminal"], if full { 3 } else { 1 }, full);
     if full {
         // The faster link has been declared to the terminal before.
-        changed(&["hub"], 1, full);
+        judged(&["hub"], 1, full);
     }
 }
 
+/// Fails if a link that kept its times shows a wrong rate; where it was late, tries again.
+fn judged(names: &[&str], rounds: usize, full: bool) {
+    for _ in 0..TRIES {
+        let row = Row::over(LINK);
+        let Err(wrong) = changed(&row, names, rounds, full) else { return };
+        let late = row.link.as_ref().and_then(EmulatedLink::lateness);
+        println!("again: {wrong}; {}", late.unwrap_or_else(|| panic!("{wrong}")));
+    }
+    println!("reload: not judged: the machine was too busy {TRIES} times");
+}
+
 /// Both rates in turn for one download, `rounds` times, in the files of these gateways. Unless `full`, the first and
-/// the last are not measured.
-fn changed(names: &[&str], rounds: usize, full: bool) {
-    let row = Row::over(LINK);
+/// the last are not measured. What is wrong with the rates that were seen is the error.
+fn changed(row: &Row, names: &[&str], rounds: usize, full: bool) -> Result<(), String> {
     let metrics = "metrics = \"127.0.0.1:9464\"\n";
     row.make_pair_on("", 4433, LINK, [metrics, metrics], "");
-    names.iter().for_each(|name| rate(&row, name, FAST.0, SLOW.0));
+    names.iter().for_each(|name| rate(row, name, FAST.0, SLOW.0));
     let [mut hub, mut terminal] = row.start_pair();
     let (received, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let (near, far) = row.ends(SERVER[0], 130);
@@ -40,12 +54,12 @@ fn changed(names: &[&str], rounds: usize, full: bool) {
     std::thread::scope(|scope| {
         scope.spawn(|| send(far, &is_over));
         scope.spawn(|| receive(near, &received));
-        let ends = EndOnDrop(&is_over);
+        let _ends = EndOnDrop(&is_over);
         let settles = |at: f64| settles(&received, at);
         if full {
-            println!("{names:?} at {}: settled after {:.1?}", SLOW.0, settles(SLOW.1));
+            println!("{names:?} at {}: settled after {:.1?}", SLOW.0, settles(SLOW.1)?);
         } else {
-            until(&row, "under way", |_| received.load(Ordering::Relaxed) > 100_000);
+            until(row, "under way", |_| received.load(Ordering::Relaxed) > 100_000);
         }
         let mut steps = vec![(SLOW, FAST)];
         (0..rounds).for_each(|_| steps.extend([(FAST, SLOW), (SLOW, FAST)]));
@@ -53,7 +67,7 @@ fn changed(names: &[&str], rounds: usize, full: bool) {
         for (n, (from, to)) in steps.into_iter().enumerate() {
             for (gateway, name) in [(&mut hub, "hub"), (&mut terminal, "terminal")] {
                 if names.contains(&name) {
-                    rate(&row, name, from.0, to.0);
+                    rate(row, name, from.0, to.0);
                     gateway.forget_lines();
                     gateway.signal(libc::SIGHUP);
                     gateway.wait_for(&format!("link rate {}", to.0));
@@ -62,15 +76,18 @@ fn changed(names: &[&str], rounds: usize, full: bool) {
             if !full && n + 1 == count {
                 break; // What is on its way need not come slowly.
             }
-            println!("{names:?} reloaded with {}: settled after {:.1?}", to.0, settles(to.1));
+            println!("{names:?} reloaded with {}: settled after {:.1?}", to.0, settles(to.1)?);
         }
         // The same connection, of the client's and of the pair's.
         assert_eq!(row.metric("connections_open"), Some(1.0));
         assert_eq!(row.metric("connections_lost_total"), lost);
-        assert_eq!((hub.count_lines("throttled to"), terminal.count_lines("throttled to")), (0, 0));
-        drop(ends);
-    });
-    until(&row, "ended", |row| row.metric("connections_open") == Some(0.0));
+        match (hub.count_lines("throttled to"), terminal.count_lines("throttled to")) {
+            (0, 0) => Ok(()),
+            (hub, terminal) => Err(format!("throttled {hub} times by the hub, {terminal} by the terminal")),
+        }
+    })?;
+    until(row, "ended", |row| row.metric("connections_open") == Some(0.0));
+    Ok(())
 }
 
 /// Writes another rate into a gateway's file.
@@ -109,8 +126,8 @@ fn receive(mut from: TcpStream, received: &AtomicU64) {
     }
 }
 
-/// Waits until the bytes of a window fit the rate: how long that took, the window included.
-fn settles(received: &AtomicU64, rate: f64) -> Duration {
+/// Waits until the bytes of a window fit the rate: how long that took, the window included. The error says what came instead.
+fn settles(received: &AtomicU64, rate: f64) -> Result<Duration, String> {
     let begun = Instant::now();
     loop {
         let (start, before) = (Instant::now(), received.load(Ordering::Relaxed));
@@ -119,8 +136,10 @@ fn settles(received: &AtomicU64, rate: f64) -> Duration {
         let seen = bits / start.elapsed().as_secs_f64();
         if (SHARE * rate..=1.05 * rate).contains(&seen) {
             println!("{:.2} of {:.0} Mbit/s", seen / 1e6, rate / 1e6);
-            return begun.elapsed();
+            return Ok(begun.elapsed());
         }
-        assert!(begun.elapsed() < WAIT, "{:.2} Mbit/s at a rate of {:.0} Mbit/s", seen / 1e6, rate / 1e6);
+        if begun.elapsed() >= WAIT {
+            return Err(format!("{:.2} Mbit/s at a rate of {:.0} Mbit/s", seen / 1e6, rate / 1e6));
+        }
     }
 }
