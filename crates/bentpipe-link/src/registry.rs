@@ -16,6 +16,7 @@ use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::units::{BitRate, DataSize};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use toml::{Table, Value};
 
@@ -46,10 +47,11 @@ pub enum Workloads {
     /// None: the link is not part of a scenario.
     #[default]
     None,
-    /// Any; it is not known yet on which ports they listen, and no packet belongs to them.
+    /// Any; it is not known yet where they listen, and no packet belongs to them.
     Any,
-    /// These, by their names, with the ports on which their parties listen.
-    Known(Arc<BTreeMap<String, Vec<u16>>>),
+    /// These, by their names, with the addresses and ports on which their parties listen. A port alone does not identify a
+    /// workload: each site gives its ports out for itself.
+    Known(Arc<BTreeMap<String, Vec<SocketAddr>>>),
 }
 
 impl QueueContext {

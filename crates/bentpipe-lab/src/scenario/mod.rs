@@ -295,7 +295,7 @@ impl Case {
             LinkUse::from_table(name, &text.links[name], folder, kinds).map_err(|p| p.under(&format!("links.{name}")))
         };
         let kinds = registry.links.clone().with_workloads(Workloads::Any);
-        let mut links: Vec<LinkUse> =
+        let links: Vec<LinkUse> =
             text.links.keys().map(|name| read_link(name, &kinds)).collect::<Result<_, KeyProblem>>()?;
         if links.is_empty() {
             return Err(KeyProblem::new("links", "no link; allowed: at least one, such as [links.sat]"));
@@ -324,20 +324,12 @@ impl Case {
             let what = "needs the scenario's duration; allowed: such as duration = \"10 min\" at the top of the file";
             return Err(KeyProblem::new(format!("workloads.{}.repeat", endless.entry), what));
         }
-        if links.iter().any(LinkUse::may_have_classes) {
-            // Sites are known from the links, and ports from the sites' workloads: only now can a class name one.
-            let ports = Workloads::Known(Arc::new(Workload::ports_by_name(&workloads)));
-            let kinds = registry.links.clone().with_workloads(ports);
-            for link in links.iter_mut().filter(|link| link.may_have_classes()) {
-                *link = read_link(&link.name, &kinds)?;
-            }
-        }
         let default = LatenessLimits::default();
         let lateness = text.lateness.as_ref().map_or(default, |limits| LatenessLimits {
             p99: limits.p99.unwrap_or(default.p99),
             worst: limits.worst.unwrap_or(default.worst),
         });
-        Ok(Case {
+        let mut case = Case {
             name: name.to_owned(),
             compared: None,
             links,
@@ -348,7 +340,19 @@ impl Case {
             workloads,
             duration: text.duration,
             lateness,
-        })
+        };
+        if case.links.iter().any(LinkUse::may_have_classes) {
+            // Addresses follow from the links, and ports from the sites' workloads: only now can a class name one.
+            let specs: Vec<topology::LinkSpec> = case.network_links().into_iter().map(|(spec, _)| spec).collect();
+            let plan = topology::Plan::new(&specs, &case.network_roles());
+            let plan = plan.map_err(|error| KeyProblem::new("links", error.to_string()))?;
+            let endpoints = Workloads::Known(Arc::new(Workload::endpoints_by_name(&case.workloads, &plan)));
+            let kinds = registry.links.clone().with_workloads(endpoints);
+            for link in case.links.iter_mut().filter(|link| link.may_have_classes()) {
+                *link = read_link(&link.name, &kinds)?;
+            }
+        }
+        Ok(case)
     }
 }
 

@@ -113,8 +113,12 @@ fn a_class_of_packets_can_name_a_workload() {
         GOOD.replace("rate = \"2 Mbit/s\"", &format!("rate = \"2 Mbit/s\"\n{queue}"))
     };
     let scenario = Scenario::parse("x.toml", &with("image"), &[]).unwrap();
-    let workloads = &scenario.cases[0].workloads;
-    assert_eq!(Workload::ports_by_name(workloads), [("image".into(), vec![80]), ("ping 2".into(), vec![])].into());
+    let case = &scenario.cases[0];
+    let specs: Vec<topology::LinkSpec> = case.network_links().into_iter().map(|(spec, _)| spec).collect();
+    let plan = topology::Plan::new(&specs, &case.network_roles()).unwrap();
+    let server = std::net::SocketAddr::from((plan.address(plan.site("hub").unwrap()).unwrap(), 80));
+    let endpoints = Workload::endpoints_by_name(&case.workloads, &plan);
+    assert_eq!(endpoints, [("image".into(), vec![server]), ("ping 2".into(), vec![])].into());
     for (name, expected) in [
         ("imago", "there is no workload \"imago\" (did you mean image?); allowed: image, ping 2"),
         ("ping 2", "\"ping 2\" listens on no port; allowed: a workload with ports"),

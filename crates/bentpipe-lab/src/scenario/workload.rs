@@ -15,7 +15,7 @@ use bentpipe_net::units::{BitRate, Percent};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use toml::{Table, Value};
 
@@ -156,18 +156,20 @@ impl Workload {
         Ok((all, read_services))
     }
 
-    /// The ports on which the parties of each workload listen, all copies together.
-    pub(super) fn ports_by_name(workloads: &[Workload]) -> BTreeMap<String, Vec<u16>> {
-        let mut ports: BTreeMap<String, Vec<u16>> = BTreeMap::new();
+    /// The addresses and ports on which the parties of each workload listen in a network, all copies together. A site that
+    /// has several addresses listens on each.
+    pub(super) fn endpoints_by_name(workloads: &[Workload], plan: &Plan) -> BTreeMap<String, Vec<SocketAddr>> {
+        let mut endpoints: BTreeMap<String, Vec<SocketAddr>> = BTreeMap::new();
         for workload in workloads {
-            let own = workload.placement.parties.iter().flat_map(|party| &party.ports);
-            ports.entry(workload.id.name.clone()).or_default().extend(own);
+            let of_name = endpoints.entry(workload.id.name.clone()).or_default();
+            for party in &workload.placement.parties {
+                let interfaces = plan.site(&party.site).map(|site| &plan.sites[site].interfaces);
+                for address in interfaces.into_iter().flatten().filter_map(|interface| interface.address) {
+                    of_name.extend(party.ports.iter().map(|port| SocketAddr::from((address, *port))));
+                }
+            }
         }
-        ports.values_mut().for_each(|ports| {
-            ports.sort_unstable();
-            ports.dedup();
-        });
-        ports
+        endpoints
     }
 
     /// One entry, and how many copies it asks for.

@@ -7,7 +7,7 @@ use bentpipe_net::headers::{Headers, protocol};
 use bentpipe_net::problem::{KeyProblem, did_you_mean};
 use bentpipe_net::selector::{Prefix, port_range};
 use serde::Deserialize;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use toml::Value;
 
@@ -51,6 +51,8 @@ enum Condition {
     Destination(Vec<Prefix>),
     /// Source or destination port is in one of these.
     Port(Vec<RangeInclusive<u16>>),
+    /// Source or destination, address and port together, is one of these; sorted.
+    Endpoint(Vec<SocketAddr>),
     Protocol(u8),
     /// One bit for each code point.
     Dscp(u64),
@@ -136,7 +138,7 @@ impl Class {
             conditions.push(Condition::Dscp(points.into_iter().fold(0, |set, point| set | 1 << point)));
         }
         if let Some(name) = text.workload {
-            conditions.push(Condition::Port(workload_ports(&name, context)?));
+            conditions.push(Condition::Endpoint(workload_endpoints(&name, context)?));
         }
         Ok(Class { weight, conditions })
     }
@@ -154,6 +156,11 @@ impl Condition {
             Condition::Port(ranges) => {
                 matches!(*protocol, protocol::TCP | protocol::UDP)
                     && ranges.iter().any(|range| range.contains(source_port) || range.contains(destination_port))
+            }
+            Condition::Endpoint(endpoints) => {
+                let has = |address: &IpAddr, port: &u16| endpoints.binary_search(&(*address, *port).into()).is_ok();
+                matches!(*protocol, protocol::TCP | protocol::UDP)
+                    && (has(source, source_port) || has(destination, destination_port))
             }
             Condition::Protocol(number) => protocol == number,
             Condition::Dscp(points) => points >> headers.dscp() & 1 == 1,
@@ -206,8 +213,8 @@ fn read_dscp(value: &Value) -> Result<u8, String> {
     Ok(point.number())
 }
 
-/// The ports that the parties of a scenario's workload listen on.
-fn workload_ports(name: &str, context: &QueueContext) -> Result<Vec<RangeInclusive<u16>>, KeyProblem> {
+/// The addresses and ports on which the parties of a scenario's workload listen, sorted.
+fn workload_endpoints(name: &str, context: &QueueContext) -> Result<Vec<SocketAddr>, KeyProblem> {
     let problem = |what: String| Err(KeyProblem::new("workload", what));
     let workloads = match &context.workloads {
         Workloads::None => {
@@ -223,7 +230,12 @@ fn workload_ports(name: &str, context: &QueueContext) -> Result<Vec<RangeInclusi
             problem(format!("there is no workload {name:?}{meant}; allowed: {}", names.join(", ")))
         }
         Some([]) => problem(format!("{name:?} listens on no port; allowed: a workload with ports")),
-        Some(ports) => Ok(ports.iter().map(|port| *port..=*port).collect()),
+        Some(endpoints) => {
+            let mut endpoints = endpoints.to_vec();
+            endpoints.sort_unstable();
+            endpoints.dedup();
+            Ok(endpoints)
+        }
     }
 }
 
@@ -234,7 +246,8 @@ mod tests {
     use std::sync::Arc;
 
     fn context() -> QueueContext {
-        let workloads = [("voice".to_owned(), vec![7000, 7001]), ("ping".to_owned(), vec![])];
+        let voice = ["10.0.0.3:7001", "10.0.0.2:7000"].map(|endpoint| endpoint.parse().unwrap());
+        let workloads = [("voice".to_owned(), voice.to_vec()), ("ping".to_owned(), vec![])];
         QueueContext { workloads: Workloads::Known(Arc::new(workloads.into())), ..harness::context(1_000_000) }
     }
 
@@ -274,6 +287,8 @@ mod tests {
             (5, "10.0.0.2", "10.0.0.3", tcp, (1, 2), 46),
             (1, "10.0.0.2", "10.0.0.3", udp, (9, 7001), 0),
             (1, "10.0.0.2", "10.0.0.3", tcp, (7000, 9), 0),
+            (5, "10.0.0.2", "10.0.0.3", udp, (7001, 7000), 0),
+            (5, "10.0.0.4", "10.0.0.5", udp, (7000, 7001), 0),
             (2, "10.1.2.3", "10.0.0.3", tcp, (9, 80), 0),
             (2, "10.0.0.2", "10.1.255.255", tcp, (6010, 9), 0),
             (5, "10.2.0.0", "10.0.0.3", tcp, (9, 80), 0),
