@@ -2,7 +2,8 @@
 //! all of TCP switched on, against ns-3 where that is installed: `make bench`.
 //!
 //! Every run is a process of its own, so that its peak of memory is its own; rounds are interleaved, medians printed.
-//! `cargo bench -p bentpipe-sim --bench simulator -- ROUNDS CASE` runs fewer.
+//! `cargo bench -p bentpipe-sim --bench simulator -- ROUNDS CASE` runs fewer. A second table has the same network with each queue
+//! discipline on its link, in percent of the packets per CPU second with a FIFO; `-- ROUNDS queues` makes that one alone.
 //!
 //! ns-3 comes from its PyPI package, whose libraries a C++ program of the same scenario is linked to (g++ is needed, its
 //! Python bindings are not): `python3 -m venv target/ns3 && target/ns3/bin/pip install --no-deps ns3`.
@@ -28,6 +29,7 @@ const NS3_SECONDS: u64 = 10;
 const NS3_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/ns3_dumbbell.cc");
 
 /// A site sends bulk data to another one; all windows together are one bandwidth-delay product.
+#[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
     rate_mbps: u64,
@@ -35,6 +37,8 @@ struct Case {
     megabytes: u64,
     /// Share of packets lost, in percent.
     loss: f64,
+    /// The queue in front of the link, as a link file has it.
+    queue: &'static str,
     /// Least packets per CPU second and most memory that the issue asks for.
     packets_min: f64,
     megabytes_max: f64,
@@ -47,6 +51,7 @@ const CASES: [Case; 4] = [
         flows: 1,
         megabytes: 6000,
         loss: 0.0,
+        queue: FIFO,
         packets_min: 5e6,
         megabytes_max: f64::INFINITY,
     },
@@ -56,6 +61,7 @@ const CASES: [Case; 4] = [
         flows: 1,
         megabytes: 6000,
         loss: 0.0,
+        queue: FIFO,
         packets_min: 5e6,
         megabytes_max: 20.0,
     },
@@ -65,6 +71,7 @@ const CASES: [Case; 4] = [
         flows: 1000,
         megabytes: 4000,
         loss: 0.0,
+        queue: FIFO,
         packets_min: 2e6,
         megabytes_max: f64::INFINITY,
     },
@@ -74,10 +81,39 @@ const CASES: [Case; 4] = [
         flows: 1,
         megabytes: 2000,
         loss: 0.1,
+        queue: FIFO,
         packets_min: 0.0,
         megabytes_max: f64::INFINITY,
     },
 ];
+
+/// A queue that never drops: all windows together are shorter.
+const FIFO: &str = "bytes = '1 GB'";
+
+/// Each discipline, with limits that drop as little as a FIFO's: what is compared is the work for a packet. Those that drop early
+/// get a target that is never exceeded.
+const QUEUES: [(&str, &str); 10] = [
+    ("fifo", FIFO),
+    ("drr", "kind = 'drr', bytes = '1 GB'"),
+    ("scfq", "kind = 'scfq', bytes = '1 GB'"),
+    ("wfq", "kind = 'wfq', bytes = '1 GB'"),
+    ("priority", "kind = 'priority', bytes = '1 GB', classes = [{ ports = ['1-1000'] }]"),
+    ("red", "kind = 'red', bytes = '1 GB', min = '100 MB'"),
+    ("codel", "kind = 'codel', bytes = '1 GB', target = '2 s', interval = '20 s'"),
+    ("fq-codel", "kind = 'fq-codel', bytes = '1 GB', target = '2 s', interval = '20 s'"),
+    ("pie", "kind = 'pie', bytes = '1 GB', target = '2 s'"),
+    ("cake", "kind = 'cake', bytes = '1 GB', target = '2 s', interval = '20 s'"),
+];
+/// Least rate of packets with a discipline, of a FIFO's.
+const QUEUE_RATE_MIN: f64 = 0.9;
+/// The network of the second table: twenty flows, so that flow queues have something to choose between.
+const QUEUE_FLOWS: u64 = 20;
+const QUEUE_MEGABYTES: u64 = 2000;
+
+fn queue_case(queue: &'static str) -> Case {
+    let (flows, megabytes) = (QUEUE_FLOWS, QUEUE_MEGABYTES);
+    Case { name: "queues", flows, megabytes, queue, packets_min: 0.0, megabytes_max: f64::INFINITY, ..CASES[1] }
+}
 
 /// The result of one run.
 #[derive(Clone, Copy)]
@@ -99,8 +135,19 @@ fn main() {
         println!("{} {} {} {}", run.packets, run.cpu_seconds, run.virtual_seconds, run.peak_megabytes);
         return;
     }
+    if let [word, kind] = arguments.as_slice()
+        && word == "queue"
+        && let Some((_, queue)) = QUEUES.iter().find(|(name, _)| name == kind)
+    {
+        let run = queue_case(queue).simulate();
+        println!("{} {} {} {}", run.packets, run.cpu_seconds, run.virtual_seconds, run.peak_megabytes);
+        return;
+    }
     let rounds = arguments.first().and_then(|n| n.parse().ok()).unwrap_or(5usize);
     let only = arguments.get(1);
+    if only.is_some_and(|part| part == "queues") {
+        return compare_queues(rounds);
+    }
     let cases: Vec<(usize, &Case)> = CASES
         .iter()
         .enumerate()
@@ -152,6 +199,38 @@ fn main() {
         }
     }
     short.iter().for_each(|text| println!("SHORT OF THE AIM: {text}"));
+    if only.is_none() {
+        compare_queues(rounds);
+    }
+}
+
+/// Packets per CPU second with each discipline, as a share of those with a FIFO in the same round.
+fn compare_queues(rounds: usize) {
+    let mut shares = vec![Vec::new(); QUEUES.len()];
+    let mut speeds = vec![Vec::new(); QUEUES.len()];
+    let apart = |kind: &str| run_in_process(&["queue", kind]).map(|run| run.packets / run.cpu_seconds);
+    for _ in 0..rounds {
+        for (number, (kind, _)) in QUEUES.iter().enumerate() {
+            // The FIFO before each, so that both are as much disturbed by what else runs.
+            if let Some((fifo, speed)) = apart(QUEUES[0].0).zip(apart(kind)) {
+                shares[number].push(speed / fifo);
+                speeds[number].push(speed / 1e6);
+            }
+        }
+    }
+    println!(
+        "\n{QUEUE_FLOWS} flows over {} Mbit/s with each queue discipline, {rounds} rounds, medians (min to max)\n\n{:<12}{:>22}{:>30}",
+        CASES[1].rate_mbps, "", "M packets per CPU s", "of fifo's"
+    );
+    for (number, (kind, _)) in QUEUES.iter().enumerate() {
+        let (speed, share) =
+            (Spread::of(&speeds[number], |speed| *speed), Spread::of(&shares[number], |share| 100.0 * share));
+        let range = format!("{:.0} % ({:.0} to {:.0})", share.median, share.least, share.most);
+        println!("{kind:<12}{:>22.2}{range:>30}", speed.median);
+        if share.median < 100.0 * QUEUE_RATE_MIN {
+            println!("SHORT OF THE AIM: {kind}: below {:.0} % of fifo's", 100.0 * QUEUE_RATE_MIN);
+        }
+    }
 }
 
 /// Median, least and most of some runs.
@@ -162,7 +241,7 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(runs: &[Run], value: impl Fn(&Run) -> f64) -> Spread {
+    fn of<R>(runs: &[R], value: impl Fn(&R) -> f64) -> Spread {
         let mut values: Vec<f64> = runs.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         let at = |share: f64| {
@@ -185,9 +264,9 @@ impl Case {
 
     fn setup(&self) -> Setup {
         let text = format!(
-            "title = 'b'\nrate = '{} Mbit/s'\none_way_delay = '{ONE_WAY_MS} ms'\nqueue = {{ bytes = '1 GB' }}\n\
+            "title = 'b'\nrate = '{} Mbit/s'\none_way_delay = '{ONE_WAY_MS} ms'\nqueue = {{ {} }}\n\
              loss = {{ share = '{} %' }}",
-            self.rate_mbps, self.loss
+            self.rate_mbps, self.queue, self.loss
         );
         let config = LinkFile::parse("b", "b", &text).and_then(|file| file.config()).expect("a link");
         let sites = ["hub", "terminal"].map(str::to_owned).to_vec();
@@ -243,8 +322,12 @@ impl Case {
 
 /// Runs a case in a process of its own.
 fn run_apart(number: usize) -> Option<Run> {
+    run_in_process(&["run", &number.to_string(), "all"])
+}
+
+fn run_in_process(arguments: &[&str]) -> Option<Run> {
     let own = std::env::current_exe().expect("this program");
-    read_run(Command::new(own).args(["run", &number.to_string(), "all"]))
+    read_run(Command::new(own).args(arguments))
 }
 
 /// The four numbers that a run prints in its last line.
