@@ -34,6 +34,7 @@ pub mod bulk;
 pub mod client_server;
 pub mod command;
 pub mod datagrams;
+pub mod delays;
 pub mod ftp;
 pub mod kind;
 pub mod page;

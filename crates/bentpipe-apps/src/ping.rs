@@ -15,6 +15,7 @@
 //! - A ping that ended without one undamaged reply has failed, as ping(8) has it.
 
 use crate::SpecError;
+use crate::delays::Delays;
 use crate::kind::{Keys, Kind, PartyProgram, Setting, Shown, Workload};
 use crate::progress::check_timeout;
 use crate::quantity::{self, Quantity};
@@ -347,21 +348,17 @@ impl App for PingClient {
     }
 }
 
-/// `points`: (when sent, round-trip time) in the order sent. Percentiles by the nearest rank; the median of an even
-/// number is the mean of the middle two.
+/// `points`: (when sent, round-trip time) in the order sent.
 fn put_round_trips(report: &mut Report, points: &[(Instant, f64)]) {
-    let mut sorted: Vec<f64> = points.iter().map(|(_, seconds)| *seconds).collect();
-    sorted.sort_by(f64::total_cmp);
-    let (Some(min), Some(max)) = (sorted.first(), sorted.last()) else { return };
-    let count = sorted.len();
-    report.put(quantity::RTT_MIN, *min);
-    report.put(quantity::RTT_MEAN, sorted.iter().sum::<f64>() / count as f64);
-    report.put(quantity::RTT_MEDIAN, (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0);
-    report.put(quantity::RTT_P99, sorted[(count * 99).div_ceil(100) - 1]);
-    report.put(quantity::RTT_MAX, *max);
-    if count > 1 {
+    let Some(round_trips) = Delays::of(points.iter().map(|(_, seconds)| *seconds)) else { return };
+    report.put(quantity::RTT_MIN, round_trips.min);
+    report.put(quantity::RTT_MEAN, round_trips.mean);
+    report.put(quantity::RTT_MEDIAN, round_trips.median);
+    report.put(quantity::RTT_P99, round_trips.p99);
+    report.put(quantity::RTT_MAX, round_trips.max);
+    if points.len() > 1 {
         let steps: f64 = points.windows(2).map(|pair| (pair[1].1 - pair[0].1).abs()).sum();
-        report.put(quantity::RTT_JITTER, steps / (count - 1) as f64);
+        report.put(quantity::RTT_JITTER, steps / (points.len() - 1) as f64);
     }
 }
 

@@ -75,6 +75,16 @@ impl Report {
         Report { status, ended, measurements: Vec::new(), series: Vec::new(), moments: Moments::default() }
     }
 
+    /// A report without measurements of a party that ended then, well or for a reason; `None`: it runs.
+    #[must_use]
+    pub fn of_end(end: Option<&(Instant, Result<(), String>)>) -> Self {
+        match end {
+            None => Report::new(Status::Running, None),
+            Some((at, Ok(()))) => Report::new(Status::Done, Some(*at)),
+            Some((at, Err(why))) => Report::new(Status::Failed(why.clone()), Some(*at)),
+        }
+    }
+
     /// The value measured of a quantity.
     #[must_use]
     pub fn value(&self, quantity: Quantity) -> Option<f64> {

@@ -2,7 +2,7 @@
 //! with time.
 
 use crate::impairment::{Fate, Impairment, Transmission};
-use bentpipe_net::seed::{Stream, unit_open_zero};
+use bentpipe_net::seed::{Stream, exponential};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitErrorRatio;
 use rand_distr::{Binomial, Distribution};
@@ -111,7 +111,7 @@ impl NoiseProcess {
     /// The errors that `schedule` makes, from an own random stream.
     #[must_use]
     pub fn new(schedule: RatioSchedule, mut random: Stream) -> Self {
-        let hazard_left = -unit_open_zero(&mut random).ln();
+        let hazard_left = exponential(&mut random);
         NoiseProcess { schedule, random, hazard_left }
     }
 
@@ -129,7 +129,7 @@ impl NoiseProcess {
             // The rest of the segment is independent of the first error: count it in one draw, then start afresh.
             let rest = length - before - 1;
             errors += 1 + Binomial::new(rest, ratio).map_or(0, |b| b.sample(random));
-            *hazard_left = -unit_open_zero(random).ln();
+            *hazard_left = exponential(random);
         });
         errors
     }
@@ -149,7 +149,7 @@ impl NoiseProcess {
                 at += before;
                 error(first + at);
                 at += 1;
-                *hazard_left = -unit_open_zero(random).ln();
+                *hazard_left = exponential(random);
             }
         });
     }

@@ -38,9 +38,10 @@ impl Seed {
     }
 }
 
-/// A number in (0, 1], for logarithms.
-pub fn unit_open_zero(stream: &mut Stream) -> f64 {
-    ((stream.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64
+/// A number from the exponential distribution with mean 1, by inversion: exactly one number of the stream.
+pub fn exponential(stream: &mut Stream) -> f64 {
+    let open_zero = ((stream.next_u64() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+    -open_zero.ln()
 }
 
 /// A number in [0, 1).

@@ -1,5 +1,6 @@
 //! The receiving end's view of a numbered stream of datagrams: loss, order, delay, jitter.
 
+use crate::delays::Delays;
 use bentpipe_net::time::{Duration, Instant};
 
 /// Interarrival jitter (RFC 3550 §6.4.1): a mean, over about 16 datagrams, of how much the transit time differs from one
@@ -102,23 +103,6 @@ struct Bins {
     bins: Vec<(u32, u64, u64)>,
 }
 
-/// Delays, in seconds. Percentiles by the nearest rank.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Delays {
-    /// Shortest.
-    pub min: f64,
-    /// Mean.
-    pub mean: f64,
-    /// Median.
-    pub median: f64,
-    /// 95th percentile.
-    pub p95: f64,
-    /// 99th percentile.
-    pub p99: f64,
-    /// Longest.
-    pub max: f64,
-}
-
 impl Reception {
     /// Nothing came. `start`, `every`: the intervals of the series.
     #[must_use]
@@ -181,14 +165,7 @@ impl Reception {
     /// Statistics of the delays; `None`: nothing came.
     #[must_use]
     pub fn delays(&self) -> Option<Delays> {
-        let mut sorted = self.delays.clone();
-        sorted.sort_unstable();
-        let count = sorted.len();
-        let rank = |percent: usize| sorted[(count * percent).div_ceil(100).max(1) - 1].as_secs_f64();
-        let (min, max) = (sorted.first()?.as_secs_f64(), sorted.last()?.as_secs_f64());
-        let mean = sorted.iter().map(|delay| delay.ns as f64).sum::<f64>() / count as f64 / 1e9;
-        let median = (sorted[(count - 1) / 2].as_secs_f64() + sorted[count / 2].as_secs_f64()) / 2.0;
-        Some(Delays { min, mean, median, p95: rank(95), p99: rank(99), max })
+        Delays::of(self.delays.iter().map(|delay| delay.as_secs_f64()))
     }
 
     /// Bits of data per second from the first arrival, which does not count itself, to the last.

@@ -1,7 +1,7 @@
 //! Traffic models: when datagrams leave, and how large they are.
 
 use crate::SpecError;
-use bentpipe_net::seed::{Seed, Stream, unit_open_zero};
+use bentpipe_net::seed::{Seed, Stream, exponential};
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::BitRate;
 
@@ -164,7 +164,7 @@ pub struct Departures {
 
 impl Departures {
     fn exponential(&mut self, mean: Duration) -> Duration {
-        let drawn = -unit_open_zero(&mut self.random).ln() * mean.ns as f64;
+        let drawn = exponential(&mut self.random) * mean.ns as f64;
         Duration::from_nanos(drawn.round() as u64)
     }
 }

@@ -2,10 +2,11 @@
 
 use super::script::{Key, Rhythm, Script};
 use super::{Mode, TypeSpec};
+use crate::delays::Delays;
 use crate::outbox::Outbox;
 use crate::progress::Stall;
 use crate::quantity;
-use crate::report::{App, Report, Series, Status};
+use crate::report::{App, Report, Series};
 use bentpipe_net::socket::{Connection, Program, Received, SocketError, SocketId, SocketOption, Sockets};
 use bentpipe_net::time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -259,26 +260,21 @@ impl Program for Typist {
 
 impl App for Typist {
     fn report(&self, _: Instant) -> Report {
-        let (status, ended) = match &self.end {
-            None => (Status::Running, None),
-            Some((at, Ok(()))) => (Status::Done, Some(*at)),
-            Some((at, Err(why))) => (Status::Failed(why.clone()), Some(*at)),
-        };
-        let mut report = Report::new(status, ended);
+        let mut report = Report::of_end(self.end.as_ref());
         report.put(quantity::KEYS, self.typed as f64);
         report.put(quantity::ECHOED, self.echoes.len() as f64);
         report.put(quantity::WRONG_CHARACTERS, self.wrong as f64);
         report.put(quantity::LOST_CHARACTERS, self.awaited.len() as f64);
         report.put(quantity::LINES, self.lines as f64);
-        if let Some([median, p95, p99, max]) = percentiles(self.echoes.iter().map(|(_, time)| *time)) {
-            report.put(quantity::ECHO_MEDIAN, median);
-            report.put(quantity::ECHO_P95, p95);
-            report.put(quantity::ECHO_P99, p99);
-            report.put(quantity::ECHO_MAX, max);
+        if let Some(echoes) = Delays::of(self.echoes.iter().map(|(_, time)| time.as_secs_f64())) {
+            report.put(quantity::ECHO_MEDIAN, echoes.median);
+            report.put(quantity::ECHO_P95, echoes.p95);
+            report.put(quantity::ECHO_P99, echoes.p99);
+            report.put(quantity::ECHO_MAX, echoes.max);
         }
-        if let Some([median, p95, ..]) = percentiles(self.line_times.iter().copied()) {
-            report.put(quantity::LINE_MEDIAN, median);
-            report.put(quantity::LINE_P95, p95);
+        if let Some(lines) = Delays::of(self.line_times.iter().map(|time| time.as_secs_f64())) {
+            report.put(quantity::LINE_MEDIAN, lines.median);
+            report.put(quantity::LINE_P95, lines.p95);
         }
         if let [Some(before), Some(after)] = self.segments
             && self.lines > 0
@@ -289,16 +285,4 @@ impl App for Typist {
         report.series.push(Series { quantity: quantity::ECHO, points });
         report
     }
-}
-
-/// Median, 95th and 99th percentile by the nearest rank, and maximum, in seconds. The median of an even number is the mean of the
-/// middle two.
-fn percentiles(times: impl Iterator<Item = Duration>) -> Option<[f64; 4]> {
-    let mut sorted: Vec<Duration> = times.collect();
-    sorted.sort_unstable();
-    let count = sorted.len();
-    let rank = |percent: usize| sorted[(count * percent).div_ceil(100).max(1) - 1].as_secs_f64();
-    let max = sorted.last()?.as_secs_f64();
-    let median = (sorted[(count - 1) / 2].as_secs_f64() + sorted[count / 2].as_secs_f64()) / 2.0;
-    Some([median, rank(95), rank(99), max])
 }

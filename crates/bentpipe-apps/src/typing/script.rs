@@ -1,7 +1,7 @@
 //! What is typed, and when.
 
 use bentpipe_net::content::{Content, pattern_byte};
-use bentpipe_net::seed::{Seed, Stream, unit, unit_open_zero};
+use bentpipe_net::seed::{Seed, Stream, exponential, unit};
 use bentpipe_net::time::Duration;
 
 /// The end of a line on the connection (RFC 854, NVT).
@@ -123,7 +123,7 @@ impl Rhythm {
 
     /// Before a line, once what the last one caused is there.
     pub fn think(&mut self) -> Duration {
-        Duration::from_nanos((self.think.ns as f64 * -unit_open_zero(&mut self.random).ln()) as u64)
+        Duration::from_nanos((self.think.ns as f64 * exponential(&mut self.random)) as u64)
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Mode, TypeSpec};
 use crate::acceptor::Acceptor;
 use crate::outbox::Outbox;
 use crate::quantity;
-use crate::report::{App, Report, Status};
+use crate::report::{App, Report};
 use bentpipe_net::socket::{Program, Received, SocketId, SocketOption, Sockets};
 use bentpipe_net::time::Instant;
 
@@ -132,12 +132,7 @@ impl Program for Shell {
 
 impl App for Shell {
     fn report(&self, _: Instant) -> Report {
-        let (status, ended) = match &self.end {
-            None => (Status::Running, None),
-            Some((at, Ok(()))) => (Status::Done, Some(*at)),
-            Some((at, Err(why))) => (Status::Failed(why.clone()), Some(*at)),
-        };
-        let mut report = Report::new(status, ended);
+        let mut report = Report::of_end(self.end.as_ref());
         report.put(quantity::WRONG_CHARACTERS, self.wrong as f64);
         report.put(quantity::KEYS, self.next.0 as f64);
         report

@@ -1,10 +1,9 @@
 //! What a program may rely on of UDP sockets: one body, over kernel sockets and simulated ones.
 
+use crate::support;
 use bentpipe_apps::kind::{Keys, Kind, PartyProgram, PortNeed, Setting, Workload};
 use bentpipe_apps::quantity::{Quantity, Unit};
 use bentpipe_apps::report::{App, Report, Status};
-use bentpipe_host::namespace::Privilege;
-use bentpipe_lab::live::{self, LiveOptions};
 use bentpipe_lab::record::Record;
 use bentpipe_lab::registry::Registry;
 use bentpipe_lab::scenario::Scenario;
@@ -200,11 +199,7 @@ fn in_virtual_time() {
 
 #[test]
 fn live() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root (bentpipe itself does not: it enters a user namespace before it has threads)");
-        return;
+    if let Some(record) = support::live_scenario(&scenario(), None) {
+        check(&record, 0.02);
     }
-    let options = LiveOptions { privilege: Privilege::Root, capture_directory: None, series: Default::default() };
-    let record = live::run(&scenario(), &options, &AtomicBool::new(false), &mut ()).unwrap();
-    check(&record, 0.02);
 }

@@ -23,6 +23,11 @@ pub fn virtually(text: &str) -> Record {
 /// `None`, with a reason printed: only root may, as bentpipe itself need not be (it enters a user namespace before it has
 /// threads); or the machine was too busy for a valid run each time.
 pub fn live(text: &str, capture: Option<&Path>) -> Option<Record> {
+    live_scenario(&scenario(text), capture)
+}
+
+/// The same of a scenario that has been read.
+pub fn live_scenario(scenario: &Scenario, capture: Option<&Path>) -> Option<Record> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     if !rustix::process::geteuid().is_root() {
         println!("skipped: needs root");
@@ -32,7 +37,7 @@ pub fn live(text: &str, capture: Option<&Path>) -> Option<Record> {
     for _ in 0..TRIES {
         let capture_directory = capture.map(Path::to_owned);
         let options = LiveOptions { privilege: Privilege::Root, capture_directory, series: Default::default() };
-        let record = live::run(&scenario(text), &options, &AtomicBool::new(false), &mut ()).unwrap();
+        let record = live::run(scenario, &options, &AtomicBool::new(false), &mut ()).unwrap();
         let validity = &record.cases[0].validity;
         if validity.valid {
             return Some(record);

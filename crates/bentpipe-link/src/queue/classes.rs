@@ -204,12 +204,7 @@ fn read_protocol(value: &Value) -> Result<u8, String> {
 }
 
 fn read_dscp(value: &Value) -> Result<u8, String> {
-    let point = match value {
-        Value::Integer(number) => u64::try_from(*number).ok().and_then(|number| Dscp::new(number).ok()),
-        Value::String(name) => name.parse().ok(),
-        _ => None,
-    };
-    let point = point.ok_or_else(|| DscpError { found: value.to_string() }.to_string())?;
+    let point = Dscp::deserialize(value.clone()).map_err(|_| DscpError { found: value.to_string() }.to_string())?;
     Ok(point.number())
 }
 
