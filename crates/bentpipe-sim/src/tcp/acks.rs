@@ -92,6 +92,18 @@ impl AckPolicy {
         self.segment_max = receive;
     }
 
+    /// Data of the peer's full segments, as far as it has shown (rcv_mss).
+    #[must_use]
+    pub fn segment(&self) -> u64 {
+        self.segment
+    }
+
+    /// Data of the peer's full segments at most.
+    #[must_use]
+    pub fn segment_max(&self) -> u64 {
+        self.segment_max
+    }
+
     /// Learns the size of the peer's full segments, and whether this is a small one, as far as can be told; `true`: this is
     /// larger than any (tcp_measure_rcv_mss).
     #[inline(always)]

@@ -109,6 +109,7 @@ impl Connection {
         self.probes_unanswered = 0;
         self.learn_window(segment, first, self.una);
         self.learn_timestamp(segment, first, now);
+        self.learn_round_trip(segment, length, now);
         self.facts.data_arrived(now);
         self.next_data_came(segment, length, now);
         self.buffer.insert(first, std::mem::take(&mut segment.payload), false);
@@ -132,6 +133,7 @@ impl Connection {
         let facts = AckFacts { data_follows: true, ..AckFacts::default() };
         let timer_left = self.process_acknowledgement(segment, acknowledged, facts, output);
         self.learn_timestamp(segment, first, output.now);
+        self.learn_round_trip(segment, 0, output.now);
         self.advance_close(output);
         self.transmit(output);
         if timer_left && self.sent_count == sent_before {
@@ -209,6 +211,7 @@ impl Connection {
         self.last_sent = now;
         self.control.open(now, &mut self.window, self.rto.smoothed());
         self.expand_send_buffer();
+        self.receive_window.open(now, self.buffer.next(), self.acks.segment_max());
         self.changed = true;
     }
 
@@ -287,6 +290,7 @@ impl Connection {
             return;
         }
         self.learn_timestamp(segment, first, now);
+        self.learn_round_trip(segment, data, now);
         if data > 0 || segment.has(flag::FIN) {
             self.data(segment, first, edge, output);
         }
@@ -417,6 +421,21 @@ impl Connection {
         }
         self.peer_edge = acknowledged + self.peer_window;
         changed
+    }
+
+    /// The round trip of the receiving end, from the timestamp of a segment with `length` bytes of data, before those are taken
+    /// in (tcp_rcv_rtt_measure_ts).
+    #[inline]
+    fn learn_round_trip(&mut self, segment: &Segment, length: u64, now: Instant) {
+        let Some((_, echo)) = segment.timestamps.filter(|_| self.timestamps) else { return };
+        if self.receive_window.tuning().is_new_echo(echo)
+            && length >= self.acks.segment()
+            && let Some(round_trip) = self.echoed_rtt(segment, now)
+            && round_trip > Duration::ZERO
+        {
+            let drained = self.buffer.unread() == 0;
+            self.receive_window.tuning().echoed(round_trip, drained);
+        }
     }
 
     /// A segment has the next `length` bytes of data (tcp_event_data_recv).

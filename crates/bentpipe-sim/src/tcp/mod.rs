@@ -20,6 +20,7 @@
 //! | [`congestion`] | how the congestion window moves |
 
 pub mod acks;
+mod autotuning;
 pub mod clock;
 pub mod congestion;
 mod input;

@@ -127,8 +127,7 @@ impl Connection {
             return;
         }
         let (next, unread) = (self.buffer.next(), self.buffer.unread());
-        let rtt = self.timestamps.then(|| self.rto.smoothed());
-        self.receive_window.read(output.now, next - unread, rtt);
+        self.receive_window.read(output.now, next - unread, unread, self.buffer.later());
         if matches!(self.state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait) {
             return;
         }

@@ -70,6 +70,12 @@ impl ReceiveBuffer {
         !self.later.is_empty() || (self.fin.is_some() && !self.fin_reached)
     }
 
+    /// Bytes from the next one expected to the end of what waits out of order.
+    #[must_use]
+    pub fn later(&self) -> u64 {
+        self.later.last_key_value().map_or(0, |(first, payload)| (first + payload.length()).saturating_sub(self.next))
+    }
+
     /// True if the peer has finished and all of it is here.
     #[must_use]
     pub fn is_finished(&self) -> bool {

@@ -1,7 +1,8 @@
 //! The window that the receiver advertises.
 
+use super::autotuning::Autotuning;
 use super::settings::Settings;
-use bentpipe_net::time::{Duration, Instant};
+use bentpipe_net::time::Instant;
 
 /// The receive window.
 ///
@@ -24,21 +25,7 @@ pub struct ReceiveWindow {
     exact: bool,
     /// Data of a full segment, and of the whole segments in a fixed window.
     whole: (u64, u64),
-    tuning: Tuning,
-}
-
-/// Tuning of the buffer to what the program reads (tcp_rcv_space_adjust): twice what it read in the last round trip, and
-/// more while that grows.
-#[derive(Debug)]
-struct Tuning {
-    space: u64,
-    mark: u64,
-    since: Instant,
-    /// The shortest time in which a whole window came; zero: none yet. It stands for the round-trip time where timestamps
-    /// do not tell it (tcp_rcv_rtt_measure).
-    round: Duration,
-    round_ends: u64,
-    round_since: Instant,
+    tuning: Autotuning,
 }
 
 /// Linux's default buffer (tcp_rmem) and the most it is tuned to; a host with a `receive_window` has four times that
@@ -56,8 +43,6 @@ const SHARED_INFO: u64 = 320;
 const SK_BUFF: u64 = 256;
 /// Shift for the tuned window: the smallest with which the largest buffer fits (RFC 7323 §2.3).
 const TUNED_SHIFT: u8 = 9;
-/// The initial estimate of bytes read in a round trip: ten segments (TCP_INIT_CWND).
-const SPACE_FIRST: u64 = 14_480;
 /// Segments smaller than this do not make the window grow.
 const GROWS_FROM: u64 = 128;
 
@@ -88,14 +73,7 @@ impl ReceiveWindow {
             data_part: DATA_PART_FIRST,
             exact: !settings.whole_segments,
             whole: (1, settings.receive_window.unwrap_or(0)),
-            tuning: Tuning {
-                space: SPACE_FIRST,
-                mark: 0,
-                since: Instant::ZERO,
-                round: Duration::ZERO,
-                round_ends: 0,
-                round_since: Instant::ZERO,
-            },
+            tuning: Autotuning::default(),
         }
     }
 
@@ -157,20 +135,12 @@ impl ReceiveWindow {
         if self.clamp < before {
             self.granted = self.granted.min(self.clamp);
         }
-        self.tuning.space = self.tuning.space.min(self.clamp);
+        self.tuning.limit(self.clamp);
     }
 
     /// The next data came, of `length` bytes from `next` on; whether the stack grants more because of it.
     pub fn data(&mut self, now: Instant, next: u64, length: u64, unread: u64) -> bool {
-        let tuning = &mut self.tuning;
-        if next >= tuning.round_ends {
-            let round = now.since(tuning.round_since);
-            if tuning.round_ends > 0 && (tuning.round == Duration::ZERO || round < tuning.round) {
-                tuning.round = round;
-            }
-            tuning.round_ends = next + self.granted;
-            tuning.round_since = now;
-        }
+        self.tuning.received(now, next + length, self.granted);
         length >= GROWS_FROM && self.grow(length, unread)
     }
 
@@ -196,23 +166,21 @@ impl ReceiveWindow {
         size >= advertised * 2 && size > advertised && size - advertised >= (2 * segment).min(most / 2).max(1)
     }
 
-    /// The program has read everything up to `position`; `rtt`: round-trip time as timestamps tell it.
-    pub fn read(&mut self, now: Instant, position: u64, rtt: Option<Duration>) {
-        let tuning = &mut self.tuning;
-        let rtt = rtt.unwrap_or(tuning.round);
-        if rtt == Duration::ZERO || now.since(tuning.since) < rtt {
-            return;
+    /// The connection is open; `segment`: data of a full segment.
+    pub fn open(&mut self, now: Instant, position: u64, segment: u64) {
+        self.tuning.open(now, position, segment, self.granted);
+    }
+
+    /// The estimate of the round trip, and what it makes of the buffer.
+    pub fn tuning(&mut self) -> &mut Autotuning {
+        &mut self.tuning
+    }
+
+    /// The program has read everything up to `position`; `unread`, `later`: see [`Autotuning::read`].
+    pub fn read(&mut self, now: Instant, position: u64, unread: u64, later: u64) {
+        if let Some(window) = self.tuning.read(now, position, unread, later) {
+            self.clamp = self.clamp.max(window.min(self.clamp_max));
         }
-        let copied = position - tuning.mark;
-        if copied > tuning.space {
-            let window = copied * 2;
-            let growth = u128::from(window) * u128::from(copied - tuning.space) / u128::from(tuning.space);
-            let window = u128::from(window) + 2 * growth;
-            self.clamp = self.clamp.max(u64::try_from(window).unwrap_or(u64::MAX).min(self.clamp_max));
-            tuning.space = copied;
-        }
-        tuning.mark = position;
-        tuning.since = now;
     }
 }
 
