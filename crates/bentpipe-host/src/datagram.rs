@@ -21,14 +21,19 @@ pub(crate) struct Datagram {
 
 /// Buffers of so many bytes, and ICMP messages as errors of the socket (ip(7)).
 pub(crate) fn prepare(socket: &Socket, buffer: usize) {
+    set_buffers(socket, buffer);
+    set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
+    set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1);
+}
+
+/// Buffers of so many bytes each way.
+pub(crate) fn set_buffers(socket: &Socket, buffer: usize) {
     // The limits of ordinary users; with the right to, beyond them.
     let _ = socket.set_recv_buffer_size(buffer);
     let _ = socket.set_send_buffer_size(buffer);
     let buffer = buffer as libc::c_int;
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, buffer);
     set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, buffer);
-    set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1);
-    set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1);
 }
 
 /// Each datagram comes with its stamp and its traffic class.

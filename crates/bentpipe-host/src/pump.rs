@@ -30,7 +30,8 @@ const SPIN: Duration = Duration::from_micros(200);
 const SLEEP_LEAST: Duration = Duration::from_micros(800);
 /// Frames taken from a link's ports before departures are looked at again.
 const ARRIVALS_PER_TURN: usize = 256;
-/// A stamp further ahead than this is no late reading but a real-time clock that was set: such a frame came "now".
+/// A stamp that is further ahead, and in the future, is no late reading but a real-time clock that was set: such a frame
+/// came "now".
 const STAMP_AHEAD_MAX: Duration = Duration::from_millis(10);
 /// A frame becomes visible in the ring a moment after it was stamped; entering the model later than this counts as late.
 const STAMP_SHIFT_NOTED: Duration = Duration::from_micros(10);
@@ -302,8 +303,8 @@ impl Pump {
             let heads = ports.filter_map(|(p, state)| Some((state.port.socket.next_arrival()?, p)));
             let Some((real, p)) = heads.min() else { break };
             let stamp = Instant { ns: real.saturating_sub(self.real_offset) };
-            if stamp > now && stamp.since(now) < STAMP_AHEAD_MAX {
-                break; // It came while this turn was under way: the next one takes it, at its own time.
+            if came_during_turn(stamp, now, || self.clock.now()) {
+                break;
             }
             let at = stamp.clamp(self.links[i].driven_to, now);
             if taken == ARRIVALS_PER_TURN {
@@ -611,6 +612,12 @@ fn is_ip(frame: &[u8]) -> bool {
     matches!(kind, Some(ether_type::IPV4 | ether_type::IPV6))
 }
 
+/// True if a frame with this stamp came while the turn that began at `now` was under way, however long that has been
+/// interrupted: the next turn takes it, at its own time. `present` reads the clock.
+fn came_during_turn(stamp: Instant, now: Instant, present: impl FnOnce() -> Instant) -> bool {
+    stamp > now && (stamp.since(now) < STAMP_AHEAD_MAX || stamp <= present())
+}
+
 /// Takes the pending error of a socket that poll() complained about; whether it is for good. (A device that only goes
 /// down gives ENETDOWN once; one that was removed also.)
 fn device_is_gone(fd: libc::c_int) -> bool {
@@ -637,6 +644,29 @@ fn raise_priority() {
         if is_alone || libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const lowest) < 0
         {
             libc::setpriority(libc::PRIO_PROCESS, 0, -10);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_never_taken_before_it_came() {
+        let at = |ms: u64| Instant { ns: ms * 1_000_000 };
+        for (stamp, present, expected) in [
+            (99, 150, false),
+            (100, 150, false),
+            (105, 106, true),
+            // The turn was interrupted for 50 ms.
+            (145, 150, true),
+            // The reading of the two clocks' distance is not exact.
+            (101, 100, true),
+            // The real-time clock was set.
+            (3_600_000, 101, false),
+        ] {
+            assert_eq!(came_during_turn(at(stamp), at(100), || at(present)), expected, "{stamp} {present}");
         }
     }
 }

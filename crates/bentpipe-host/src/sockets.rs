@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const BACKLOG: i32 = 1024;
 /// Bytes of pattern made or compared at once.
 const PATTERN_CHUNK: usize = 256 << 10;
-/// Of a UDP socket: a program that is kept waiting for a moment must lose nothing.
+/// Of a UDP or echo socket: a program that is kept waiting for a moment must lose nothing.
 const DATAGRAM_BUFFER: usize = 4 << 20;
 
 /// The sockets of one program.
@@ -410,6 +410,8 @@ impl Sockets for SocketsView<'_> {
     fn open_echo(&mut self) -> Result<SocketId, SocketError> {
         let socket = new_socket(Domain::IPV4, Type::DGRAM, Some(Protocol::ICMPV4))?;
         datagram::set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1);
+        // Replies wait there while a busy machine does not run the program: the link would seem to lose them.
+        datagram::set_buffers(&socket, DATAGRAM_BUFFER);
         self.add(socket, true)
     }
 
