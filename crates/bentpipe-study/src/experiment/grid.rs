@@ -86,7 +86,7 @@ impl Point {
     pub fn scenario(&self, base: &Scenario, run: u32) -> Result<Scenario, Problem> {
         let mut scenario = base.overridden(&self.overrides)?;
         scenario.cases.retain(|case| case.name == self.case);
-        scenario.seed = base.seed.wrapping_add(u64::from(run));
+        scenario.seed = base.seed + u64::from(run);
         Ok(scenario)
     }
 

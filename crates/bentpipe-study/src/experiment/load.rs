@@ -84,6 +84,7 @@ pub fn load_with(registry: &Arc<Registry>, folder: &Path, id: &str) -> Result<Ex
     if !(1..=SEEDS_MAX).contains(&seeds) {
         return Err(wrong(format!("seeds = {seeds}; allowed: 1 to {SEEDS_MAX}")));
     }
+    scenario.run_seeds(SEEDS_MAX)?;
     let axes = axes(&scenario).map_err(&wrong)?;
     let points = points(&scenario, &axes).map_err(&wrong)?;
     check_assumptions(&scenario).map_err(&wrong)?;

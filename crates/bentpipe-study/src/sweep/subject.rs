@@ -40,6 +40,16 @@ impl<N> Subject<N> {
     }
 }
 
+impl<N: Clone> Subject<N> {
+    /// A workload with all its copies; other subjects as they are.
+    pub fn all_copies(&self) -> Subject<N> {
+        match self {
+            Subject::Workload { workload, .. } => Subject::Workload { workload: workload.clone(), copy: None },
+            other => other.clone(),
+        }
+    }
+}
+
 impl Subject<String> {
     /// For people: `web (2)`, `sat from hub`.
     pub fn label(&self) -> String {
