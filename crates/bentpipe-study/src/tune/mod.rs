@@ -10,6 +10,7 @@ mod hosts;
 mod idle;
 mod measure;
 mod mtu;
+mod queue;
 mod verify;
 
 pub use circuit::SetUp;
@@ -17,7 +18,8 @@ pub use commands::{Command, ROUTE_COMMAND, ROUTE_EXPLAINED};
 pub use hosts::{Atom, Hosts, Side};
 pub use measure::{Ratio, Summary};
 pub use mtu::Row as MtuRow;
-pub use verify::{Measured, Verified, VerifyError, VerifyQuestion};
+pub use queue::{DEVICE, Discipline, Row as QueueRow};
+pub use verify::{Measured, MeasuredQueue, Verified, VerifiedQueue, VerifyError, VerifyQuestion};
 
 use crate::predict::{self, CONNECTIONS_MAX, Inputs, PredictError, leaves_to_chance};
 use bentpipe_apps::Direction;
@@ -92,12 +94,16 @@ pub struct Tuning {
     pub linux_cannot: Vec<String>,
     /// Packet sizes; empty where neither errors nor a thin line ask for small ones.
     pub mtu: Vec<MtuRow>,
+    /// Queue disciplines of the link's transmitters; empty where they are no FIFOs.
+    pub queues: Vec<QueueRow>,
     /// A dial-up link's set-up.
     pub set_up: Option<SetUp>,
     /// The gain: simulated times.
     pub predicted: Vec<Predicted>,
     /// The same, measured; filled by [`verify`](Self::verify).
     pub verified: Option<Vec<Verified>>,
+    /// The recommended queue disciplines, measured likewise; those whose transfer takes too long are left out.
+    pub verified_queues: Option<Vec<VerifiedQueue>>,
     /// Further notes.
     pub notes: Vec<String>,
     /// Channels that are called up on demand; the simulator has them all from the start.
@@ -251,6 +257,10 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
         let largest = run.bench.largest(direction);
         (largest, run.bench.runs(largest.bytes))
     })?;
+    let queues = queue::table(&run.bench.link, &after, &paths, |direction| {
+        let transfers = run.bench.transfers(&[direction], false);
+        transfers.into_iter().map(|transfer| (transfer, run.bench.runs(transfer.bytes))).collect()
+    })?;
     let inputs: Vec<PathInputs> = paths.iter().map(|path| path_inputs(link, path)).collect();
     let linux_cannot = linux_cannot(&inputs, &settings, set_up.as_ref(), &atoms);
     let notes = notes(link, tcp, &predicted, set_up.as_ref(), &settings);
@@ -264,9 +274,11 @@ pub fn tune(question: &Question<'_>) -> Result<Tuning, TuneError> {
         commands: commands::commands(&atoms),
         linux_cannot,
         mtu,
+        queues,
         set_up,
         predicted,
         verified: None,
+        verified_queues: None,
         notes,
         on_demand: link.circuit.as_ref().and_then(|circuit| circuit.on_demand).map(|rule| rule.channels),
         hosts: (before, after),

@@ -2,7 +2,8 @@
 
 use super::hosts::{Atom, Hosts, Side};
 use super::measure::Summary;
-use super::{Tuning, commands};
+use super::queue::{Discipline, Row as QueueRow};
+use super::{Tuning, Verdict, commands};
 use crate::runner::{Ran, RunId, Runner, Subject};
 use bentpipe_lab::live;
 use bentpipe_lab::record::{CaseRecord, WorkloadRecord};
@@ -48,6 +49,32 @@ pub struct Measured {
     pub invalid: Vec<String>,
 }
 
+/// A recommended queue discipline measured: the transfer by which it was judged, and a ping during it.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerifiedQueue {
+    /// `download` or `upload`.
+    pub direction: &'static str,
+    /// Application bytes.
+    pub bytes: u64,
+    /// With the present queue; the hosts are tuned.
+    pub before: MeasuredQueue,
+    /// With the recommended one.
+    pub after: MeasuredQueue,
+}
+
+/// One live run with a queue discipline.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeasuredQueue {
+    /// The discipline.
+    pub discipline: Discipline,
+    /// Predicted time of the transfer and median round trip of the ping, in seconds.
+    pub predicted: (Option<f64>, Option<f64>),
+    /// The same, measured; absent for what did not finish. Neither when the run is invalid.
+    pub measured: (Option<f64>, Option<f64>),
+    /// Why the run does not count: the emulator was late.
+    pub invalid: Vec<String>,
+}
+
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -81,6 +108,9 @@ const RUNS_CHANCE: u64 = 3;
 /// When transfers start: the commands are through by then.
 const START: &str = "2 s";
 const TRANSFER: &str = "transfer";
+const PING: &str = "ping";
+/// Pings during a transfer; those left when it ends are not sent.
+const PINGS: i64 = 10_000;
 
 impl Tuning {
     /// Measures the predicted transfers live, before and after.
@@ -100,9 +130,14 @@ impl Tuning {
                 for seed in 1..=runs {
                     let subject = Subject::Transfer { direction: row.direction, bytes: row.bytes, tuned, runs };
                     let atoms: &[Atom] = if tuned { &self.atoms } else { &[] };
-                    let text = scenario(question.kind, &self.hosts.0, atoms, &row, self.connections, seed);
+                    let (transfer, hosts) = ((row.direction, row.bytes), &self.hosts.0);
+                    let text = scenario(question.kind, hosts, atoms, transfer, self.connections, seed, false);
                     let id = RunId::new(subject, u32::try_from(seed).unwrap_or(u32::MAX));
-                    self.measure(question, &text, &id, runner, &mut measured)?;
+                    let case = self.run(question, &text, None, &id, runner)?;
+                    if !case.validity.valid {
+                        measured.invalid.extend(case.validity.reasons.iter().cloned());
+                    }
+                    measured.seconds.push(completion_of_all(&case));
                 }
                 if !measured.invalid.is_empty() {
                     measured.seconds.clear();
@@ -114,18 +149,61 @@ impl Tuning {
             verified.push(Verified { direction: row.direction, bytes: row.bytes, before, after });
         }
         self.verified = Some(verified);
+        self.verified_queues = Some(self.verify_queues(question, runner)?);
         Ok(())
     }
 
-    fn measure(
+    /// Measures what is recommended for the link's queues, on tuned hosts, where the transfer is short enough.
+    fn verify_queues(
+        &self,
+        question: &VerifyQuestion<'_>,
+        runner: &mut Runner<'_>,
+    ) -> Result<Vec<VerifiedQueue>, VerifyError> {
+        let mut verified = Vec::new();
+        for after in self.queues.iter().filter(|row| row.verdict == Verdict::Recommended) {
+            let present = |row: &&QueueRow| row.is_present && row.direction == after.direction;
+            let Some(before) = self.queues.iter().find(present) else { continue };
+            if before.seconds.is_none_or(|seconds| seconds > question.seconds_max) {
+                continue;
+            }
+            let mut measure = |row: &QueueRow| {
+                let (direction, bytes) = (row.direction, row.bytes);
+                let subject = Subject::Transfer { direction, bytes, tuned: true, runs: 1 };
+                let transfer = (direction, bytes);
+                let text = scenario(question.kind, &self.hosts.0, &self.atoms, transfer, self.connections, 1, true);
+                let case = self.run(question, &text, Some(row), &RunId::new(subject, 1), runner)?;
+                let valid = case.validity.valid;
+                let ping = case.workloads.iter().find(|workload| workload.name == PING);
+                let ping = ping.and_then(|ping| ping.measurement("rtt_median")).map(|m| m.value);
+                Ok::<MeasuredQueue, VerifyError>(MeasuredQueue {
+                    discipline: row.discipline,
+                    predicted: (row.seconds, row.ping_seconds),
+                    measured: if valid { (completion_of_all(&case), ping) } else { (None, None) },
+                    invalid: if valid { Vec::new() } else { case.validity.reasons },
+                })
+            };
+            let (before, after_measured) = (measure(before)?, measure(after)?);
+            verified.push(VerifiedQueue {
+                direction: after.direction,
+                bytes: after.bytes,
+                before,
+                after: after_measured,
+            });
+        }
+        Ok(verified)
+    }
+
+    /// One live run of a scenario, with another queue discipline on the link if `queue` is not the present one.
+    fn run(
         &self,
         question: &VerifyQuestion<'_>,
         text: &str,
+        queue: Option<&QueueRow>,
         id: &RunId,
         runner: &mut Runner<'_>,
-        into: &mut Measured,
-    ) -> Result<(), VerifyError> {
+    ) -> Result<CaseRecord, VerifyError> {
         let mut overrides: Vec<String> = question.set.iter().map(|set| format!("links.link.{}", set.trim())).collect();
+        overrides.extend(queue.filter(|row| !row.is_present).map(|row| format!("links.link.{}", row.keys)));
         if self.set_up.is_some() {
             overrides.push("links.link.circuit.stages=[]".to_owned());
         }
@@ -140,15 +218,16 @@ impl Tuning {
         if runner.stop.load(Ordering::Relaxed) {
             return Err(VerifyError::Interrupted);
         }
-        let Some(case) = record.cases.first() else { return Err(VerifyError::Interrupted) };
-        check_commands(case)?;
-        if !case.validity.valid {
-            into.invalid.extend(case.validity.reasons.iter().cloned());
-        }
-        let took = transfers(case).map(completion).reduce(|a, b| a.zip(b).map(|(a, b)| f64::max(a, b))).flatten();
-        into.seconds.push(took);
-        Ok(())
+        let Some(case) = record.cases.into_iter().next() else { return Err(VerifyError::Interrupted) };
+        check_commands(&case)?;
+        Ok(case)
     }
+}
+
+/// When the last of the transfers was done; `None`: one was not.
+fn completion_of_all(case: &CaseRecord) -> Option<f64> {
+    let data = transfers(case).filter(|workload| workload.name != PING);
+    data.map(completion).reduce(|a, b| a.zip(b).map(|(a, b)| f64::max(a, b))).flatten()
 }
 
 /// What is measured: everything but the commands that set the hosts up.
@@ -177,8 +256,16 @@ fn check_commands(case: &CaseRecord) -> Result<(), VerifyError> {
     Ok(())
 }
 
-/// The scenario of one transfer: the hosts as they are, the commands, and then the transfer.
-fn scenario(kind: &str, before: &Hosts, atoms: &[Atom], row: &super::Predicted, connections: u32, seed: u64) -> String {
+/// The scenario of one transfer: the hosts as they are, the commands, and then the transfer, with a ping during it or not.
+fn scenario(
+    kind: &str,
+    before: &Hosts,
+    atoms: &[Atom],
+    (direction, bytes): (&str, u64),
+    connections: u32,
+    seed: u64,
+    with_ping: bool,
+) -> String {
     let table = |pairs: Vec<(&str, Value)>| {
         Value::Table(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<Table>())
     };
@@ -199,7 +286,7 @@ fn scenario(kind: &str, before: &Hosts, atoms: &[Atom], row: &super::Predicted, 
         .collect();
     for number in 0..u64::from(connections) {
         let connections = u64::from(connections);
-        let bytes = row.bytes / connections + u64::from(number < row.bytes % connections);
+        let bytes = bytes / connections + u64::from(number < bytes % connections);
         if bytes == 0 {
             continue;
         }
@@ -208,8 +295,19 @@ fn scenario(kind: &str, before: &Hosts, atoms: &[Atom], row: &super::Predicted, 
             ("app", text("bulk")),
             ("client", text(Side::Terminal.name())),
             ("server", text(Side::Hub.name())),
-            ("direction", text(row.direction)),
+            ("direction", text(direction)),
             ("bytes", text(&format!("{bytes} B"))),
+            ("start", text(START)),
+        ]));
+    }
+    if with_ping {
+        workloads.push(table(vec![
+            ("name", text(PING)),
+            ("app", text("ping")),
+            ("client", text(Side::Terminal.name())),
+            ("server", text(Side::Hub.name())),
+            ("count", Value::Integer(PINGS)),
+            ("background", Value::Boolean(true)),
             ("start", text(START)),
         ]));
     }

@@ -10,8 +10,8 @@ use bentpipe_lab::report::quantity;
 use bentpipe_study::predict::Direction;
 use bentpipe_study::runner::{Event, Live, Runner, Subject};
 use bentpipe_study::tune::{
-    self, Effect, Measured, MtuRow, PathInputs, Predicted, Question, ROUTE_COMMAND, ROUTE_EXPLAINED, SetUp, Setting,
-    Side, Summary, TuneError, Tuning, Verdict, Verified, VerifyError, VerifyQuestion,
+    self, DEVICE, Effect, Measured, MtuRow, PathInputs, Predicted, Question, QueueRow, ROUTE_COMMAND, ROUTE_EXPLAINED,
+    SetUp, Setting, Side, Summary, TuneError, Tuning, Verdict, Verified, VerifiedQueue, VerifyError, VerifyQuestion,
 };
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -62,7 +62,8 @@ pub fn run(arguments: &TuneArguments) -> anyhow::Result<ExitCode> {
             Err(error) => return Err(error.into()),
         }
         let late = |row: &Verified| !(row.before.invalid.is_empty() && row.after.invalid.is_empty());
-        if tuning.verified.iter().flatten().any(late) {
+        let late_queue = |row: &VerifiedQueue| !(row.before.invalid.is_empty() && row.after.invalid.is_empty());
+        if tuning.verified.iter().flatten().any(late) || tuning.verified_queues.iter().flatten().any(late_queue) {
             code = ExitCode::from(EXIT_INVALID);
         }
     }
@@ -135,9 +136,15 @@ fn tables(tuning: &Tuning) -> String {
     if !tuning.mtu.is_empty() {
         text.push_str(&mtu_table(&tuning.mtu));
     }
+    if !tuning.queues.is_empty() {
+        text.push_str(&queue_table(&tuning.queues));
+    }
     text.push_str(&predicted_table(&tuning.predicted));
     if let Some(verified) = &tuning.verified {
         text.push_str(&verified_table(verified));
+    }
+    if let Some(queues) = tuning.verified_queues.as_ref().filter(|queues| !queues.is_empty()) {
+        text.push_str(&verified_queue_table(queues));
     }
     for note in &tuning.notes {
         text.push_str(&wrapped("", &format!("Note: {note}")));
@@ -294,6 +301,66 @@ fn mtu_table(rows: &[MtuRow]) -> String {
          off. The transfer is the largest of the sizes, simulated with all that is recommended; the ping waits in the same \
          queue.",
     ));
+    text
+}
+
+fn queue_table(rows: &[QueueRow]) -> String {
+    let mut text = format!(
+        "\n{:<9} {:<28} {:>13} {:>17}  {}\n",
+        "QUEUE", "AT THE SENDER'S TRANSMITTER", "THE TRANSFER", "A PING DURING IT", "VERDICT"
+    );
+    let seconds = |value: Option<f64>| value.map_or("-".to_owned(), quantity::seconds);
+    for row in rows {
+        let verdict = match row.verdict {
+            _ if row.is_present => "now",
+            Verdict::Recommended => "recommended",
+            Verdict::Loss => "a loss",
+            Verdict::NoGain | Verdict::NoCommand => "no gain",
+        };
+        text.push_str(&format!(
+            "{:<9} {:<28} {:>13} {:>17}  {verdict}\n",
+            row.direction,
+            row.discipline.text(),
+            seconds(row.seconds),
+            seconds(row.ping_seconds)
+        ));
+    }
+    let recommended: Vec<&QueueRow> = rows.iter().filter(|row| row.verdict == Verdict::Recommended).collect();
+    for row in &recommended {
+        text.push_str(&format!("  # {}, in the link's file\n  {}\n", row.direction, row.keys));
+        text.push_str(&format!("  # or on Linux, where {DEVICE} of the {} is the transmitter\n", row.host.name()));
+        text.push_str(&format!("  {}\n", row.command));
+    }
+    text.push_str(&wrapped(
+        "",
+        "The transfer is the largest of the sizes, simulated with all that is recommended on the hosts. Recommended is what has most \
+         power, 1 ÷ (transfer · ping), if that is a tenth more than now and no transfer takes a tenth longer.",
+    ));
+    text
+}
+
+fn verified_queue_table(rows: &[VerifiedQueue]) -> String {
+    let mut text = format!(
+        "\n{:<9} {:<28} {:>12} {:>12} {:>12} {:>12}\n",
+        "QUEUE", "MEASURED LIVE", "TRANSFER", "(predicted)", "PING", "(predicted)"
+    );
+    let seconds = |value: Option<f64>| value.map_or("-".to_owned(), quantity::seconds);
+    for row in rows {
+        for measured in [&row.before, &row.after] {
+            text.push_str(&format!(
+                "{:<9} {:<28} {:>12} {:>12} {:>12} {:>12}\n",
+                row.direction,
+                measured.discipline.text(),
+                seconds(measured.measured.0),
+                seconds(measured.predicted.0),
+                seconds(measured.measured.1),
+                seconds(measured.predicted.1)
+            ));
+            for why in &measured.invalid {
+                text.push_str(&wrapped("  ", &format!("invalid: {why}")));
+            }
+        }
+    }
     text
 }
 

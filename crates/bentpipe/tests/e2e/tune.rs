@@ -235,6 +235,47 @@ fn the_gain_is_measured() {
     }
 }
 
+/// Each is given to `tc`, which refuses words that it does not know before it asks the kernel; a kernel may lack a discipline.
+#[test]
+fn commands_for_queues_are_those_of_tc() {
+    if !have(&["tc"]) {
+        return;
+    }
+    for user in users() {
+        let place = Place::new(user);
+        place.write("link.toml", LINK);
+        let tuning = tune(&place, "link.toml", &["--direction", "download", "--bytes", "1 MB"]);
+        let rows = tuning["queues"].as_array().unwrap();
+        let kinds: Vec<&str> = rows.iter().map(|row| row["discipline"]["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["fifo", "fifo", "fifo", "fq-codel", "fq-codel", "cake"]);
+        let mut script = "PATH=$PATH:/usr/sbin:/sbin\nDEVICE=lo\n".to_owned();
+        for row in rows {
+            script += &format!("{} 2>&1; echo \"status $?\"\n", row["command"].as_str().unwrap());
+        }
+        let ended = place.bentpipe(&["shell", "lan", "-q", "--", "sh", "-c", &script]).ends().expect(0);
+        let statuses: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("status ")).collect();
+        assert_eq!(statuses.len(), rows.len(), "{ended:?}");
+        assert!(statuses[..3].iter().all(|status| *status == "status 0"), "every kernel has bfifo: {ended:?}");
+        assert!(!statuses.contains(&"status 1") && !ended.stdout.contains("What is"), "{ended:?}");
+    }
+}
+
+/// What is recommended for a link's queue is a key of its file, and does in a scenario what was predicted.
+#[test]
+fn a_queue_is_recommended_with_its_gain() {
+    let place = Place::new(users()[0]);
+    place.write("link.toml", format!("{LINK}queue = {{ bytes = '2 MB' }}\n"));
+    let tuning = tune(&place, "link.toml", &["--direction", "download", "--bytes", "10 MB"]);
+    let rows = tuning["queues"].as_array().unwrap();
+    let best: Vec<&Value> = rows.iter().filter(|row| row["verdict"] == "recommended").collect();
+    let [best] = best[..] else { panic!("{rows:#?}") };
+    let [now, then] = [&rows[0], best].map(|row| row["ping_seconds"].as_f64().unwrap());
+    assert!(then < now * 0.7, "{now} s, {then} s");
+    let keys = best["keys"].as_str().unwrap().replacen(" = ", "=", 1);
+    let again = tune(&place, "link.toml", &["--direction", "download", "--bytes", "10 MB", "--set", &keys]);
+    assert!(again["queues"].as_array().unwrap().iter().all(|row| row["verdict"] != "recommended"), "{again:#}");
+}
+
 #[test]
 fn bad_questions_are_refused() {
     let place = Place::new(users()[0]);
