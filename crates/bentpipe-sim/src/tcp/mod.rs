@@ -453,12 +453,22 @@ impl Connection {
         if self.fin_requested {
             return Err(SocketError::Closed);
         }
-        let taken = self.send_buffer.take(length, self.queue.end(), self.held(), self.mss, self.peer_window);
+        let (end, held, sendable) = (self.queue.end(), self.held(), self.sendable());
+        let taken = self.send_buffer.take(length, end, held, self.mss, self.peer_window, sendable);
         self.wants_room = taken < length;
         if taken > 0 {
             self.queue.push(piece(taken));
         }
         Ok(taken)
+    }
+
+    /// Unsent bytes that may leave at once: what both windows have room for, unless losses are repaired or the sender paces.
+    fn sendable(&self) -> u64 {
+        if self.state != State::Established || self.repair != Repair::Open || self.control.paces() {
+            return 0;
+        }
+        let segments = self.window.cwnd.saturating_sub(self.in_flight());
+        self.edge().saturating_sub(self.next).min(u64::from(segments) * self.mss)
     }
 
     fn held(&self) -> Held {

@@ -204,15 +204,18 @@ impl Connection {
         self.board.in_flight()
     }
 
+    /// Up to here the peer's window and the own limit let data leave.
+    #[inline]
+    pub(super) fn edge(&self) -> u64 {
+        let limit = self.send_limit.map_or(u64::MAX, |limit| self.una + limit);
+        self.peer_edge.min(limit)
+    }
+
     /// Sends the next new segment if the peer's window (or the own limit) and Nagle allow. Ignores the congestion window.
     /// `before`: segments that have just been sent.
     pub(super) fn send_new(&mut self, before: u32, output: &mut Output<'_>) -> bool {
         let data = self.queue.end().saturating_sub(self.next);
-        let mut edge = self.peer_edge;
-        if let Some(limit) = self.send_limit {
-            edge = edge.min(self.una + limit);
-        }
-        let room = edge.saturating_sub(self.next);
+        let room = self.edge().saturating_sub(self.next);
         let mut length = data.min(self.mss);
         if length > room {
             // RFC 1122 §4.2.3.4: part of a segment only if nothing better can come (Linux: as Nagle allows).

@@ -58,23 +58,52 @@ impl SendBuffer {
         self.size = self.size.max(wanted.min(self.most));
     }
 
-    /// Of `length` bytes that the program gives after byte `end`, those that there is room for. A packet buffer that is not
-    /// full may be filled in any case. `window`: what the peer offers, of which a packet buffer holds at most half
-    /// (tcp_bound_to_half_wnd).
-    pub fn take(&mut self, length: u64, end: u64, held: Held, segment: u64, window: u64) -> u64 {
+    /// Of `length` bytes that the program gives at once after byte `end`, those that there is room for. A packet buffer that is
+    /// not full may be filled in any case. `window`: what the peer offers, of which a packet buffer holds at most half
+    /// (tcp_bound_to_half_wnd); `sendable`: unsent bytes that may leave at once.
+    ///
+    /// While the program gives, data leave already (tcp_sendmsg): from a full packet buffer that is the first two segments, which
+    /// makes room for as much in it, and after each half window all that may.
+    pub fn take(&mut self, length: u64, end: u64, held: Held, segment: u64, window: u64, mut sendable: u64) -> u64 {
         let most = if window > WINDOW_SMALL { PAYLOAD_MAX.min(window / 2) } else { PAYLOAD_MAX };
         let goal = (most / segment).max(1) * segment;
-        let mut taken = 0;
-        if held.unsent > 0 {
-            let begun = held.unsent.min(end.saturating_sub(self.last));
-            taken = length.min(goal.saturating_sub(begun));
-        }
-        let mut memory = held.memory() + taken;
-        while taken < length && memory < self.size {
-            self.last = end + taken;
-            let piece = goal.min(length - taken);
+        let shared = u64::from(SEGMENTS_SHARED) * segment;
+        let (mut memory, mut unsent) = (held.memory(), held.unsent);
+        let (mut taken, mut pushed) = (0, 0);
+        // In the last packet buffer, and not sent.
+        let mut begun = unsent.min(end.saturating_sub(self.last));
+        while taken < length {
+            if begun == 0 || begun >= goal {
+                if memory >= self.size {
+                    break;
+                }
+                memory += BUFFER_OVERHEAD;
+                begun = 0;
+            }
+            let piece = (goal - begun).min(length - taken);
             taken += piece;
-            memory += piece + BUFFER_OVERHEAD;
+            memory += piece;
+            begun += piece;
+            unsent += piece;
+            if begun < goal || sendable < segment {
+                continue;
+            }
+            let leaves = if taken - pushed > window / 2 {
+                pushed = taken;
+                unsent
+            } else if unsent == begun {
+                shared.min(unsent)
+            } else {
+                0
+            };
+            let leaves = leaves.min(sendable / segment * segment);
+            sendable -= leaves;
+            unsent -= leaves;
+            memory += BUFFER_OVERHEAD * (leaves.div_ceil(shared)).saturating_sub(u64::from(unsent == 0));
+            begun = begun.min(unsent);
+        }
+        if taken > 0 {
+            self.last = end + taken - begun;
         }
         taken
     }
@@ -123,13 +152,26 @@ mod tests {
     fn the_last_packet_buffer_is_filled() {
         let mut buffer = buffer();
         buffer.expand(4, 2, 1460);
-        assert_eq!(buffer.take(1 << 20, 1, EMPTY, 1460, 113_880), 39 * 1460);
+        assert_eq!(buffer.take(1 << 20, 1, EMPTY, 1460, 113_880, 0), 39 * 1460);
         let full = 39 * 1460;
         let sent = Held { bytes: full, unsent: full - 4 * 1460, buffers: 2 };
-        assert_eq!(buffer.take(1 << 20, 1 + full, sent, 1460, 113_880), 4 * 1460);
-        assert_eq!(buffer.take(1 << 20, 1 + full, Held { unsent: 0, ..sent }, 1460, 113_880), 0);
+        assert_eq!(buffer.take(1 << 20, 1 + full, sent, 1460, 113_880, 0), 4 * 1460);
+        assert_eq!(buffer.take(1 << 20, 1 + full, Held { unsent: 0, ..sent }, 1460, 113_880, 0), 0);
         assert!(!buffer.is_writeable(sent));
         assert!(buffer.is_writeable(Held { bytes: 28_000, unsent: 0, buffers: 3 }));
         assert!(!buffer.is_writeable(Held { bytes: 28_000, unsent: 0, buffers: 4 }));
+    }
+
+    /// Linux 6.18, `ss -m`: 134,789 B are taken at once where the window of 99 segments is empty and the buffer has 124,416 B; without
+    /// room in the window, two packet buffers of 65,160 B are.
+    #[test]
+    fn what_leaves_while_the_program_gives_makes_room() {
+        let mut buffer = buffer();
+        buffer.expand(27, 2, 1460);
+        assert_eq!(buffer.size, 124_416);
+        // A small segment of 137 B is on its way.
+        let held = Held { bytes: 137, unsent: 0, buffers: 1 };
+        assert_eq!(buffer.take(134_789, 138, held, 1448, 159_280, 98 * 1448), 134_789);
+        assert_eq!(buffer.take(134_789, 138, held, 1448, 159_280, 0), 2 * 65_160);
     }
 }
