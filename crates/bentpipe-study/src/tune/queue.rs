@@ -318,7 +318,8 @@ mod tests {
         assert!(!matches!(best.discipline, Discipline::Fifo { .. }), "{best:?}");
         let ping = best.ping_seconds.unwrap();
         assert!((0.54..0.54 + 0.02).contains(&ping), "{ping}");
-        assert!(best.seconds.unwrap() <= rows[0].seconds.unwrap() * 1.02, "{best:?}");
+        // What a target of half the interval costs one flow at most (docs/explanation/tuning.md).
+        assert!(best.seconds.unwrap() <= rows[0].seconds.unwrap() * 1.05, "{best:?}");
     }
 
     /// A window of a quarter of what the link holds leaves its queue empty.
