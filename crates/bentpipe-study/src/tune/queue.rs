@@ -318,7 +318,7 @@ mod tests {
         assert!(!matches!(best.discipline, Discipline::Fifo { .. }), "{best:?}");
         let ping = best.ping_seconds.unwrap();
         assert!((0.54..0.54 + 0.02).contains(&ping), "{ping}");
-        // What a target of half the interval costs one flow at most (docs/explanation/tuning.md).
+        // A target of half the interval costs one flow some percent (docs/explanation/tuning.md).
         assert!(best.seconds.unwrap() <= rows[0].seconds.unwrap() * 1.05, "{best:?}");
     }
 
