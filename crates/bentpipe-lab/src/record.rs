@@ -4,6 +4,7 @@
 //! A field is only ever added; a reader ignores what it does not know, so old and new files load for ever. Files of
 //! version 1 are converted as they are read ([`v1`]). `schema/` of this crate has a JSON Schema of each version.
 
+mod bill;
 mod gateway;
 mod json;
 mod network;
@@ -12,6 +13,7 @@ mod tests;
 pub mod v1;
 mod words;
 
+pub use bill::{BillRecord, CallRecord, ConnectionShare, Payer, WorkloadShare};
 pub use gateway::{
     GatewayEvent, GatewayRecord, GatewaySetting, GatewaySideRecord, PairLoss, RefusedBecause, TimedEvent,
 };

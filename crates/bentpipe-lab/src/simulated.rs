@@ -8,15 +8,18 @@ mod samples;
 mod world;
 
 #[cfg(test)]
+mod bill_tests;
+#[cfg(test)]
 mod pair_tests;
 #[cfg(test)]
 mod tests;
 
+use crate::collect::bills::bill_record;
 use crate::collect::gateways;
 use crate::collect::links::link_record;
 use crate::collect::tcp::{self, ConfiguredSetting, ObservedFlow};
 use crate::events::Sink;
-use crate::record::{CaseRecord, Mode, Record, Setting, Validity};
+use crate::record::{CaseRecord, LinkRecord, Mode, Record, Setting, Validity};
 use crate::scenario::{Case, CommandUse, Scenario};
 use crate::schedule::{Ended, Schedule, ScheduleOptions, empty_record, run_cases};
 use crate::thinning::SeriesPoints;
@@ -181,7 +184,12 @@ fn run_case(
     let left = pairs.left(&network);
     notes.extend(gateways::early_workloads(case, &left, &workloads));
     let connections = Connections::of(&network);
-    let links = case.links.iter().zip(network.links()).zip(&link_samples);
+    let flows = tcp::flows(connections.seen());
+    let links = case.links.iter().zip(network.links()).zip(&link_samples).enumerate();
+    let links = links.map(|(number, ((used, link), samples))| {
+        let bill = link.bill(end).map(|bill| bill_record(case, network.plan(), number, &bill, &flows));
+        LinkRecord { bill, ..link_record(used, link, samples, end) }
+    });
     Ok(CaseRecord {
         name: case.name.clone(),
         seconds: end.as_secs_f64(),
@@ -189,10 +197,10 @@ fn run_case(
         validity: Validity { valid: true, reasons: Vec::new() },
         settings: connections.settings(case, network.plan()),
         workloads,
-        links: links.map(|((used, link), samples)| link_record(used, link, samples, end)).collect(),
+        links: links.collect(),
         lateness: None,
         tcp_samples,
-        flows: tcp::flows(connections.seen()),
+        flows,
         compared: gateways::compared(case),
         gateways: gateways::gateway_records(case, &left),
         notes,

@@ -1,4 +1,4 @@
-//! Circuits: links that must be set up before they carry anything, cost money while they are up, and may be cut.
+//! Circuits: links that must be set up before they carry anything, cost airtime while they are up, and may be cut.
 //!
 //! A circuit is one call that carries the whole link, or several, one for each channel, as many as the load asks for
 //! ([`crate::demand`]). Each call goes through the stages and is charged by itself.
@@ -27,12 +27,6 @@ pub struct CircuitConfig {
     pub idle_hang_up: Option<Duration>,
     /// Charged from the start of this stage; `None`: from the moment the circuit is up.
     pub charged_from_stage: Option<usize>,
-    /// Price of a minute on air.
-    pub cost_per_minute: Option<f64>,
-    /// Its currency.
-    pub currency: Option<String>,
-    /// Airtime is charged in multiples of this.
-    pub charging_increment: Duration,
     /// A switch on the way that drops the calls when errors are too many.
     pub gives_up: Option<GivesUp>,
     /// A call for each channel, as many as the load asks for; `None`: one call carries the whole link.
@@ -83,6 +77,18 @@ pub enum CircuitChange {
     Lost,
 }
 
+/// The state of a line that somebody dials.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LineState {
+    /// There is no call.
+    #[default]
+    Down,
+    /// A call is being set up.
+    Dialling,
+    /// Packets can flow.
+    Up,
+}
+
 /// Totals of a circuit.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 #[non_exhaustive]
@@ -95,10 +101,37 @@ pub struct CircuitCounters {
     pub calls_most: u64,
     /// Time spent setting up, all calls.
     pub setting_up: Duration,
-    /// Time charged before rounding to the charging increment, all calls.
+    /// Time on air, all calls: charged, before any rounding.
     pub on_air: Duration,
-    /// Time charged, each call rounded up to the increment.
-    pub charged: Duration,
+}
+
+/// One call from its set-up to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CallDetail {
+    /// Its set-up began.
+    pub set_up_from: Instant,
+    /// It was charged from here on; `None`: it ended before.
+    pub charged_from: Option<Instant>,
+    /// It carried packets from here on; `None`: it never came up.
+    pub up_at: Option<Instant>,
+    /// It ended, and why; `None`: not yet.
+    pub ended: Option<(Instant, CallEnd)>,
+    /// Bytes of packets sent while it lasted, forward and return, framing not included. Of several calls at a time, the
+    /// one that began first has them all.
+    pub carried: [u64; 2],
+}
+
+/// Why a call ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallEnd {
+    /// Hung up: idle, or told to.
+    HungUp,
+    /// The other calls of the bundle were enough.
+    Released,
+    /// Cut by the switch.
+    Lost,
+    /// The switch refused it because of errors.
+    Refused,
 }
 
 /// One call, being set up or up.
@@ -109,6 +142,8 @@ struct Call {
     ends: Instant,
     set_up_began: Instant,
     charging_since: Option<Instant>,
+    /// Its place in [`Circuit::details`].
+    detail: usize,
 }
 
 /// The state of one circuit.
@@ -127,6 +162,11 @@ pub struct Circuit {
     late: Stream,
     counters: CircuitCounters,
     changes: Vec<(Instant, CircuitChange)>,
+    commanded: bool,
+    details: Vec<CallDetail>,
+    /// Bytes sent so far over the link, and those that calls before have.
+    carried: [u64; 2],
+    billed: [u64; 2],
 }
 
 /// State changes kept for the record; later ones are only counted.
@@ -147,7 +187,32 @@ impl Circuit {
             late,
             counters: CircuitCounters::default(),
             changes: Vec::new(),
+            commanded: false,
+            details: Vec::new(),
+            carried: [0; 2],
+            billed: [0; 2],
         }
+    }
+
+    /// Bytes of packets sent so far, forward and return: to be told before a call may end.
+    pub fn set_carried(&mut self, bytes: [u64; 2]) {
+        self.carried = bytes;
+    }
+
+    /// Call number `number`, from 0, in the order of their beginnings; its bytes are known once it has ended.
+    #[must_use]
+    pub fn call(&self, number: usize) -> Option<&CallDetail> {
+        self.details.get(number)
+    }
+
+    /// Every call so far, in the order of their beginnings; `carried`: bytes sent so far over the link, forward and return.
+    #[must_use]
+    pub fn calls(&self, carried: [u64; 2]) -> Vec<CallDetail> {
+        let mut details = self.details.clone();
+        if let Some(first) = self.calls.iter().map(|call| call.detail).min() {
+            details[first].carried = self.unbilled(carried);
+        }
+        details
     }
 
     /// True if packets can flow.
@@ -172,9 +237,47 @@ impl Circuit {
         self.carries_from
     }
 
+    /// Leaves calls to whoever dials: traffic alone sets nothing up, and an idle call stays up.
+    pub fn set_commanded(&mut self) {
+        self.commanded = true;
+    }
+
+    /// The state of the line.
+    #[must_use]
+    pub fn state(&self) -> LineState {
+        match (self.up, self.calls.is_empty()) {
+            (0, true) => LineState::Down,
+            (0, false) => LineState::Dialling,
+            _ => LineState::Up,
+        }
+    }
+
+    /// Sets the circuit up, unless it is up or being set up.
+    pub fn dial(&mut self, now: Instant) {
+        if self.calls.is_empty() {
+            self.call_to_the_least(now);
+        }
+        self.last_activity = self.last_activity.max(now);
+    }
+
+    /// Ends all calls, up or not.
+    pub fn hang_up(&mut self, now: Instant) {
+        if self.calls.is_empty() {
+            return;
+        }
+        while !self.calls.is_empty() {
+            self.end_last_call(now, CallEnd::HungUp);
+        }
+        self.drop_at = Instant::FAR;
+        if let Some(demand) = &mut self.demand {
+            demand.stop();
+        }
+        self.note(now, CircuitChange::Down);
+    }
+
     /// Traffic waits: sets the circuit up if it is down. A circuit without stages comes up with the next `wake`.
     pub fn want(&mut self, now: Instant) {
-        if self.calls.is_empty() {
+        if self.calls.is_empty() && !self.commanded {
             self.call_to_the_least(now);
         }
         self.last_activity = self.last_activity.max(now);
@@ -223,7 +326,7 @@ impl Circuit {
                 self.counters.calls_lost += self.up as u64;
             }
             while !self.calls.is_empty() {
-                self.end_last_call(at);
+                self.end_last_call(at, if event == CircuitEvent::Lost { CallEnd::Lost } else { CallEnd::HungUp });
             }
             self.drop_at = Instant::FAR;
             if let Some(demand) = &mut self.demand {
@@ -254,12 +357,12 @@ impl Circuit {
         match asks {
             Asks::Call if self.calls.len() < on_demand.channels && pending < on_demand.at_once => {
                 demand.done();
-                self.call(now);
+                self.begin_call(now);
                 false
             }
             Asks::Release if pending == 0 => {
                 demand.done();
-                self.end_last_call(now);
+                self.end_last_call(now, CallEnd::Released);
                 self.note_calls(now);
                 true
             }
@@ -274,20 +377,12 @@ impl Circuit {
         for (number, call) in self.calls.iter().enumerate() {
             if let Some(since) = call.charging_since {
                 counters.on_air += now - since;
-                counters.charged += self.round_up(now - since);
             }
             if number >= self.up {
                 counters.setting_up += now - call.set_up_began;
             }
         }
         counters
-    }
-
-    /// The cost of the calls up to `now`.
-    #[must_use]
-    pub fn cost(&self, now: Instant) -> Option<f64> {
-        let per_minute = self.config.cost_per_minute?;
-        Some(self.counters(now).charged.as_secs_f64() / 60.0 * per_minute)
     }
 
     /// The circuit's configuration.
@@ -313,7 +408,7 @@ impl Circuit {
     }
 
     fn hang_up_at(&self, sending: bool) -> Instant {
-        if sending || self.up == 0 {
+        if sending || self.up == 0 || self.commanded {
             return Instant::FAR;
         }
         self.config.idle_hang_up.map_or(Instant::FAR, |idle| self.last_activity + idle)
@@ -323,12 +418,13 @@ impl Circuit {
     fn call_to_the_least(&mut self, now: Instant) {
         let (least, at_once) = self.config.on_demand.map_or((1, 1), |rule| (rule.least, rule.at_once));
         while self.calls.len() < least && self.calls.len() - self.up < at_once {
-            self.call(now);
+            self.begin_call(now);
         }
     }
 
-    fn call(&mut self, now: Instant) {
-        self.calls.push(Call { stage: 0, ends: now, set_up_began: now, charging_since: None });
+    fn begin_call(&mut self, now: Instant) {
+        let detail = self.begin_detail(now);
+        self.calls.push(Call { stage: 0, ends: now, set_up_began: now, charging_since: None, detail });
         self.enter_stage(self.calls.len() - 1, 0, now);
     }
 
@@ -337,8 +433,16 @@ impl Circuit {
         self.counters.setting_up += now - self.calls[number].set_up_began;
         if let Some(quieter) = self.too_noisy_until(now, noises) {
             self.counters.calls_lost += 1;
-            self.stop_charging(number, now);
+            if self.commanded {
+                // Whoever dials decides when to try again.
+                self.calls[number].set_up_began = now;
+                self.end_call(number, now, CallEnd::Refused);
+                self.note(now, CircuitChange::Refused);
+                return false;
+            }
+            self.stop_charging(number, now, CallEnd::Refused);
             self.calls[number].set_up_began = now;
+            self.calls[number].detail = self.begin_detail(now);
             self.note(now, CircuitChange::Refused);
             if self.config.stages.iter().all(|stage| stage.time == Duration::ZERO) {
                 // Trying again at once would never end: wait until the ratio may change.
@@ -349,6 +453,9 @@ impl Circuit {
             return false;
         }
         self.calls[number].charging_since.get_or_insert(now);
+        let detail = &mut self.details[self.calls[number].detail];
+        detail.up_at = Some(now);
+        detail.charged_from.get_or_insert(now);
         self.carries_from = now;
         if let Some(rule) = self.config.on_demand.filter(|rule| rule.connects_late > Duration::ZERO)
             && unit(&mut self.late) < rule.late_share
@@ -373,13 +480,17 @@ impl Circuit {
     }
 
     /// The newest call ends, up or not.
-    fn end_last_call(&mut self, now: Instant) {
+    fn end_last_call(&mut self, now: Instant, why: CallEnd) {
         let Some(number) = self.calls.len().checked_sub(1) else { return };
+        self.end_call(number, now, why);
+    }
+
+    fn end_call(&mut self, number: usize, now: Instant, why: CallEnd) {
         if number >= self.up {
             self.counters.setting_up += now - self.calls[number].set_up_began;
         }
-        self.stop_charging(number, now);
-        self.calls.pop();
+        self.stop_charging(number, now, why);
+        self.calls.remove(number);
         self.up = self.up.min(number);
     }
 
@@ -390,6 +501,7 @@ impl Circuit {
         (call.stage, call.ends) = (stage, now + time);
         if self.config.charged_from_stage == Some(stage) {
             call.charging_since = Some(now);
+            self.details[call.detail].charged_from = Some(now);
         }
         if let Some(s) = self.config.stages.get(stage) {
             let channel = (number > 0 && self.config.on_demand.is_some()).then_some(number + 1);
@@ -405,18 +517,28 @@ impl Circuit {
         states.filter(|(ratio, _)| *ratio > above).map(|(_, until)| until).max()
     }
 
-    fn stop_charging(&mut self, number: usize, now: Instant) {
+    fn stop_charging(&mut self, number: usize, now: Instant, why: CallEnd) {
         if let Some(since) = self.calls[number].charging_since.take() {
             self.counters.on_air += now - since;
-            self.counters.charged += self.round_up(now - since);
         }
+        let detail = self.calls[number].detail;
+        let is_first = self.calls.iter().all(|call| call.detail >= detail);
+        if is_first {
+            self.details[detail].carried = self.unbilled(self.carried);
+            self.billed = self.carried;
+        }
+        self.details[detail].ended = Some((now, why));
     }
 
-    fn round_up(&self, time: Duration) -> Duration {
-        match self.config.charging_increment.ns {
-            0 => time,
-            step => Duration { ns: time.ns.div_ceil(step).saturating_mul(step) },
-        }
+    fn begin_detail(&mut self, now: Instant) -> usize {
+        let detail = CallDetail { set_up_from: now, charged_from: None, up_at: None, ended: None, carried: [0; 2] };
+        self.details.push(detail);
+        self.details.len() - 1
+    }
+
+    /// Bytes that no call before has.
+    fn unbilled(&self, carried: [u64; 2]) -> [u64; 2] {
+        [0, 1].map(|direction| carried[direction].saturating_sub(self.billed[direction]))
     }
 
     fn note_calls(&mut self, now: Instant) {

@@ -17,6 +17,7 @@ use crate::medium::MediumConfig;
 use crate::noise::RatioSchedule;
 use crate::queue::QueueConfig;
 use crate::registry::{QueueContext, Registry};
+use crate::tariff::Tariff;
 use crate::trace;
 use crate::transmitter::RateSchedule;
 use bentpipe_net::problem::{KeyProblem, did_you_mean, read};
@@ -27,8 +28,10 @@ use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 mod circuit;
+mod tariff;
 pub(crate) mod impairments;
 use circuit::CircuitText;
+use tariff::TariffText;
 use impairments::{JitterText, LossText, NoiseText, OutageText};
 
 /// A link, complete and checked.
@@ -49,6 +52,8 @@ pub struct LinkConfig {
     pub back: DirectionConfig,
     /// Set-up and airtime, if it must be set up.
     pub circuit: Option<CircuitConfig>,
+    /// The price of its use, if it has one.
+    pub tariff: Option<Tariff>,
 }
 
 /// One direction, complete.
@@ -85,6 +90,8 @@ struct LinkText {
     back: DirectionText,
     #[serde(skip_serializing_if = "Option::is_none")]
     circuit: Option<CircuitText>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tariff: Option<TariffText>,
     sources: BTreeMap<String, String>,
     assumptions: BTreeMap<String, String>,
 }
@@ -133,8 +140,8 @@ const DIRECTION_KEYS: [&str; 13] = [
 ];
 
 /// The other keys of [`LinkText`].
-const LINK_KEYS: [&str; 9] =
-    ["title", "summary", "carries", "mtu", "forward", "return", "circuit", "sources", "assumptions"];
+const LINK_KEYS: [&str; 10] =
+    ["title", "summary", "carries", "mtu", "forward", "return", "circuit", "tariff", "sources", "assumptions"];
 
 /// Keys of which one replaces the others when an override sets it.
 const ALTERNATIVES: [(&str, &[&[&str]]); 6] = [
@@ -422,6 +429,7 @@ impl LinkText {
         let back = self.back.resolve(round_trip, mtu, ethernet, registry).map_err(|p| p.under("return"))?;
         let circuit = self.circuit.map(|circuit| circuit.resolve(channels)).transpose();
         let circuit = circuit.map_err(|p| p.under("circuit"))?;
+        let tariff = self.tariff.map(TariffText::resolve).transpose().map_err(|p| p.under("tariff"))?;
         Ok(LinkConfig {
             title: self.title,
             summary: self.summary,
@@ -430,6 +438,7 @@ impl LinkText {
             forward,
             back,
             circuit,
+            tariff,
         })
     }
 }

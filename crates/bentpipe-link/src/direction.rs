@@ -20,6 +20,8 @@ pub struct SenderCounters {
     pub dropped_packets: u64,
     /// Out on the wire, last bit included.
     pub sent_packets: u64,
+    /// Their bytes, framing not included.
+    pub sent_bytes: u64,
     /// Bits of those, framing included.
     pub link_bits: u64,
     /// Cut off while being sent (lost circuit), or sent over a channel that carried nothing yet.
@@ -156,6 +158,7 @@ impl<P: Packet> Direction<P> {
                 self.counters.abandoned_packets += 1;
             } else {
                 self.counters.sent_packets += 1;
+                self.counters.sent_bytes += sent.packet.bytes();
                 self.counters.link_bits += sent.bits;
                 if let Some((last, others)) = self.media.split_last_mut() {
                     for medium in others {

@@ -124,6 +124,7 @@ impl<P: Packet> FastPath<P> {
             last_end = Some(self.first_end);
             self.unsent -= 1;
             self.sender.sent_packets += 1;
+            self.sender.sent_bytes += self.size.bytes;
             self.sender.link_bits += self.size.bits;
             first = unsent.next();
             self.first_end = match first {

@@ -3,12 +3,13 @@
 //! The path of a packet through one direction of a link: [`queue`] → [`framing`] → [`transmitter`] → [`medium`] with its
 //! [`impairment`]s. [`direction`] chains them (and takes packets through at once where nothing can happen to them), [`link`] joins
 //! both directions (and a [`circuit`], where the link must be set up, of as many calls as the [`demand`] asks for) into a
-//! [`node::Node`]. [`config`] reads a link from TOML, [`registry`] knows the kinds of queues and
+//! [`node::Node`]. A [`tariff`] prices its use, a [`bill`] says whose packets cost what. [`config`] reads a link from TOML, [`registry`] knows the kinds of queues and
 //! impairments that it may name, [`catalogue`] holds the named links.
 //!
 //! [`bentpipe_net::time::Instant::FAR`] stands for "never" in all of them.
 
 pub mod agenda;
+pub mod bill;
 pub mod catalogue;
 pub mod circuit;
 pub mod config;
@@ -25,5 +26,6 @@ pub mod node;
 pub mod noise;
 pub mod queue;
 pub mod registry;
+pub mod tariff;
 pub mod trace;
 pub mod transmitter;

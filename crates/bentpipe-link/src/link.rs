@@ -1,6 +1,7 @@
 //! A link between a hub and one or more terminals: one forward direction, one return direction a terminal.
 
 use crate::agenda::Agenda;
+use crate::bill::{Bill, Meter};
 use crate::circuit::{Circuit, CircuitEvent};
 use crate::config::{DirectionConfig, LinkConfig};
 use crate::direction::Direction;
@@ -21,6 +22,8 @@ pub struct Link<P> {
     /// Forward first, then the return of each terminal.
     directions: Vec<Direction<P>>,
     circuit: Option<Circuit>,
+    /// On a link with a tariff.
+    meter: Option<Meter>,
     /// The next event of each direction.
     events: Agenda,
     /// The first of them: its direction, and when.
@@ -58,7 +61,8 @@ impl<P: Packet> Link<P> {
         directions.extend((0..terminals).map(|i| direction(&config.back, &format!("return{i}"), 1)));
         let none = Agenda::new(directions.len());
         let (events, work) = (none.clone(), none);
-        Link { directions, circuit, events, next: (0, Instant::FAR), work, quiet_until: Instant::ZERO }
+        let meter = config.tariff.clone().map(|tariff| Meter::new(tariff, config.carries_ethernet));
+        Link { directions, circuit, meter, events, next: (0, Instant::FAR), work, quiet_until: Instant::ZERO }
     }
 
     /// Forward first, then the return of each terminal.
@@ -76,6 +80,48 @@ impl<P: Packet> Link<P> {
     #[must_use]
     pub fn circuit(&self) -> Option<&Circuit> {
         self.circuit.as_ref()
+    }
+
+    /// Its circuit, if it has one, is set up and ended by [`Link::dial`] and [`Link::hang_up`] only.
+    pub fn set_commanded(&mut self) {
+        if let Some(circuit) = &mut self.circuit {
+            circuit.set_commanded();
+        }
+    }
+
+    /// Sets the circuit up, unless it is up or being set up.
+    pub fn dial(&mut self, now: Instant) {
+        self.advance_all(now);
+        if let Some(circuit) = &mut self.circuit {
+            circuit.dial(now);
+        }
+        self.advance_all(now);
+    }
+
+    /// Ends the circuit's calls. What is being sent is lost; what waits, waits for the next call.
+    pub fn hang_up(&mut self, now: Instant) {
+        self.advance_all(now);
+        let carried = self.carried();
+        let Some(circuit) = &mut self.circuit else { return };
+        circuit.set_carried(carried);
+        circuit.hang_up(now);
+        if let Some(meter) = &mut self.meter {
+            meter.assign(circuit);
+        }
+        self.directions.iter_mut().for_each(Direction::drop_calls);
+        self.note_all();
+    }
+
+    /// The bill of its use up to `now`, if it has a tariff. Packets sent are counted as of the last wake.
+    #[must_use]
+    pub fn bill(&self, now: Instant) -> Option<Bill> {
+        Some(self.meter.as_ref()?.bill(now, self.circuit.as_ref(), self.carried()))
+    }
+
+    /// Bytes sent so far, forward and return, framing not included.
+    fn carried(&self) -> [u64; 2] {
+        let sent = |direction: &Direction<P>| direction.sender_counters().sent_bytes;
+        [sent(&self.directions[0]), self.directions[1..].iter().map(sent).sum()]
     }
 
     /// Takes note of what all directions do next.
@@ -144,11 +190,15 @@ impl<P: Packet> Link<P> {
 
     /// Runs the circuit up to `now`: its events open, close and cut the directions, at their own times.
     fn advance_circuit(&mut self, now: Instant) {
-        let sending = self.is_sending();
+        let (sending, carried) = (self.is_sending(), self.carried());
         let Some(circuit) = self.circuit.as_mut() else { return };
+        circuit.set_carried(carried);
         let noises: Vec<&RatioSchedule> =
             self.directions.iter().flat_map(|d| d.media().iter().flat_map(Medium::error_ratios)).collect();
         let Some((at, event)) = circuit.wake(now, sending, &noises) else { return };
+        if let Some(meter) = &mut self.meter {
+            meter.assign(circuit);
+        }
         match event {
             CircuitEvent::Up => {
                 self.poll_load(at);
@@ -226,6 +276,9 @@ impl<P: Packet> Node<P> for Link<P> {
             debug_assert!(false, "a link with {} ports has no port {}", self.directions.len(), port.0);
             return;
         };
+        if let Some(meter) = &mut self.meter {
+            meter.offer(usize::from(port.0 > 0), &packet);
+        }
         direction.offer(now, packet);
         // Whatever was to happen before this packet still happens then.
         let next = direction.next_wake();

@@ -8,7 +8,8 @@ use bentpipe_link::link::Link;
 use bentpipe_net::packet::Packet;
 use bentpipe_net::time::Instant;
 
-/// The record of a link at the end of its case; `samples` of each direction, in the link's order.
+/// The record of a link at the end of its case, without its bill ([`super::bills`]); `samples` of each direction, in the
+/// link's order.
 pub fn link_record<P: Packet>(used: &LinkUse, link: &Link<P>, samples: &[Vec<Sample>], end: Instant) -> LinkRecord {
     let directions = link
         .directions()
@@ -26,6 +27,7 @@ pub fn link_record<P: Packet>(used: &LinkUse, link: &Link<P>, samples: &[Vec<Sam
             }
         })
         .collect();
+    let bill = link.bill(end);
     let circuit = link.circuit().map(|circuit| {
         let totals = circuit.counters(end);
         CircuitRecord {
@@ -33,9 +35,9 @@ pub fn link_record<P: Packet>(used: &LinkUse, link: &Link<P>, samples: &[Vec<Sam
             calls_lost: totals.calls_lost,
             setting_up: totals.setting_up.as_secs_f64(),
             on_air: totals.on_air.as_secs_f64(),
-            cost: circuit.cost(end),
+            cost: bill.as_ref().map(|bill| bill.total.as_f64()),
             channels_most: circuit.config().on_demand.map(|_| totals.calls_most),
-            currency: circuit.config().currency.clone(),
+            currency: bill.as_ref().map(|bill| bill.currency.to_string()),
             changes: circuit.changes().iter().map(circuit_change).collect(),
         }
     });
@@ -45,6 +47,7 @@ pub fn link_record<P: Packet>(used: &LinkUse, link: &Link<P>, samples: &[Vec<Sam
         summary: used.config.title.clone(),
         directions,
         circuit,
+        bill: None,
     }
 }
 

@@ -1,9 +1,10 @@
 //! From what a live case left to its record.
 
+use crate::collect::bills::bill_record;
 use crate::collect::gateways::{self, GatewayResult};
 use crate::collect::links::link_record;
 use crate::collect::tcp::{self, ConfiguredSetting, ObservedFlow, TcpPoint};
-use crate::record::{CaseRecord, Lateness, Setting, TcpFlowSamples, Validity, WorkloadRecord};
+use crate::record::{CaseRecord, Lateness, LinkRecord, Setting, TcpFlowSamples, Validity, WorkloadRecord};
 use crate::scenario::Case;
 use bentpipe_host::emulation::EmulationOutcome;
 use bentpipe_host::lateness::LatenessRecorder;
@@ -41,8 +42,12 @@ pub fn case_record(collected: Collected<'_>) -> CaseRecord {
     let configured = plan.sites.iter().zip(effective).filter(|(site, _)| case.tcp.contains_key(&site.name));
     let settings = configured.flat_map(|(site, effective)| settings(case, &plan, &site.name, effective, &outcome));
     let settings = settings.collect();
-    let links = case.links.iter().zip(&outcome.pump.links);
-    let links = links.map(|(used, left)| link_record(used, &left.link, &left.samples, end)).collect();
+    let links = case.links.iter().zip(&outcome.pump.links).enumerate();
+    let links = links.map(|(number, (used, left))| {
+        let bill = left.link.bill(end).map(|bill| bill_record(case, &plan, number, &bill, &flows));
+        LinkRecord { bill, ..link_record(used, &left.link, &left.samples, end) }
+    });
+    let links = links.collect();
     for (used, link) in case.links.iter().zip(&outcome.pump.links) {
         if link.filtered_frames > 0 {
             let n = link.filtered_frames;

@@ -1,6 +1,6 @@
 //! The network: links, TCP connections, how late packets left.
 
-use super::{CircuitState, Series};
+use super::{BillRecord, CircuitState, Series};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -21,6 +21,9 @@ pub struct LinkRecord {
     /// For a circuit: calls and airtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuit: Option<CircuitRecord>,
+    /// For a link with a tariff: what its use cost, and whose part that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bill: Option<BillRecord>,
 }
 
 /// One direction of a link.
@@ -85,7 +88,7 @@ pub struct CircuitRecord {
     pub setting_up: f64,
     /// Time on air, in seconds; of several calls, added up.
     pub on_air: f64,
-    /// Cost, in the catalogue's currency; absent when the link states none.
+    /// Cost, rounded; absent when the link has no tariff. Exact: the link's `bill`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
     /// The currency of `cost`.

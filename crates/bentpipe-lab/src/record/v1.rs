@@ -492,6 +492,7 @@ fn link(old: LinkRecord) -> Result<super::LinkRecord, String> {
         summary: old.summary,
         directions: old.directions.into_iter().map(direction).collect(),
         circuit: old.circuit.map(circuit).transpose()?,
+        bill: None,
     })
 }
 

@@ -102,6 +102,7 @@ pub fn case(name: &str, window: u64, seconds: f64, p99: f64) -> CaseRecord {
                     CircuitChange { at: 30.0, state: CircuitState::Down },
                 ],
             }),
+            bill: Some(bill()),
         }],
         lateness: Some(lateness(p99)),
         tcp_samples: vec![TcpFlowSamples {
@@ -312,3 +313,32 @@ hosts.clinic.tcp.receive_window = "8 KiB"
 name = "64 KB window"
 hosts.clinic.tcp.receive_window = "64 KiB"
 "#;
+
+/// 28.2 s at 0.94 EUR.
+fn bill() -> BillRecord {
+    let flow = connection();
+    let share = |name: &str, bytes, cost_nano| ConnectionShare {
+        flow,
+        protocol: 6,
+        workload: Some(name.to_owned()),
+        bytes,
+        cost_nano,
+    };
+    let by_workload = |name: &str, cost_nano| WorkloadShare { payer: Payer::Workload { name: name.into() }, cost_nano };
+    BillRecord {
+        currency: "EUR".into(),
+        total_nano: 940_000_000,
+        calls: vec![CallRecord {
+            at: 0.0,
+            set_up: Some(1.8),
+            end: Some(30.0),
+            on_air: 28.2,
+            forward_bytes: 561_300,
+            return_bytes: 14_612,
+            cost_nano: 940_000_000,
+        }],
+        workloads: vec![by_workload("MRI image", 900_000_000), by_workload("<b>mail</b>", 40_000_000)],
+        connections: vec![share("MRI image", 551_000, 900_000_000), share("<b>mail</b>", 24_912, 40_000_000)],
+        ..BillRecord::default()
+    }
+}

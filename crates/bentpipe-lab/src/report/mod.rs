@@ -3,6 +3,7 @@
 //! Both say the same: `summary` decides what a run amounts to, [`quantity`] how a number is written; `html` and
 //! `text` only lay it out. Everything shown comes from the record, and all of it is treated as hostile text.
 
+mod bills;
 mod charts;
 mod gateways;
 mod html;

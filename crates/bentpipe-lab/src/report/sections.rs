@@ -4,7 +4,7 @@ use super::charts;
 use super::layout::{Cell, Output, Section, Table};
 use super::repetitions::{group_label, grouped, labelled, spread};
 use super::summary::{Tone, group_verdict, main_measurement, workload_verdict, written};
-use super::{gateways, quantity};
+use super::{bills, gateways, quantity};
 use crate::record::{
     CaseRecord, Counters, DirectionRecord, FlowRecord, Lateness, LinkRecord, Record, Status, TcpFlowSamples,
     WorkloadRecord,
@@ -14,7 +14,7 @@ use indexmap::{IndexMap, IndexSet};
 
 /// The sections of a case that have something to show.
 pub fn of_case(case: &CaseRecord, id: &str, simulated: bool) -> Vec<Section> {
-    let mut sections = vec![users(case, id), links(case, id), circuits(case), gateways::section(case)];
+    let mut sections = vec![users(case, id), links(case, id), circuits(case), bills::section(case), gateways::section(case)];
     sections.push(tcp(case, id, simulated));
     sections.extend(case.lateness.as_ref().map(timing));
     sections.push(outputs(case));
@@ -271,7 +271,7 @@ fn circuits(case: &CaseRecord) -> Section {
         if let Some(most) = circuit.channels_most {
             rows.push(vec![Cell::text("Most channels up at a time"), Cell::num(quantity::count(most))]);
         }
-        if let Some(cost) = circuit.cost {
+        if let Some(cost) = circuit.cost.filter(|_| link.bill.is_none()) {
             let currency = circuit.currency.as_deref().unwrap_or("(currency not stated)");
             rows.push(vec![Cell::text("Cost"), Cell::num(format!("{cost:.2} {currency}"))]);
         }

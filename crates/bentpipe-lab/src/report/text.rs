@@ -1,7 +1,7 @@
 //! The report as text for a terminal.
 
 use super::gateways::{self, Compared};
-use super::quantity;
+use super::{bills, quantity};
 use super::sections::overhead;
 use super::summary::{Row, Summary, Tone, summarise};
 use crate::record::{CaseRecord, DirectionRecord, LinkRecord, Record, WorkloadRecord};
@@ -195,8 +195,9 @@ impl Page {
                 self.wrapped(&direction_line(link, direction), "  ", "    ", Style::Plain);
             }
             if let Some(circuit) = &link.circuit {
-                let cost =
-                    circuit.cost.map(|cost| format!(", cost {cost:.2} {}", circuit.currency.as_deref().unwrap_or("")));
+                // Records of before have a cost and no bill.
+                let cost = circuit.cost.filter(|_| link.bill.is_none());
+                let cost = cost.map(|cost| format!(", cost {cost:.2} {}", circuit.currency.as_deref().unwrap_or("")));
                 let line = format!(
                     "{}: {}, {} lost, {} setting up, {} on air{}",
                     link.name,
@@ -208,6 +209,9 @@ impl Page {
                 );
                 self.wrapped(&line, "  ", "    ", Style::Plain);
             }
+        }
+        for line in bills::lines(case) {
+            self.wrapped(&line, "  ", "    ", Style::Plain);
         }
         for line in case.gateways.iter().flat_map(gateways::lines) {
             self.wrapped(&line, "  ", "    ", Style::Plain);

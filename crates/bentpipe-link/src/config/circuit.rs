@@ -14,9 +14,10 @@ pub(super) struct CircuitText {
     stages: Vec<StageText>,
     idle_hang_up: Option<Duration>,
     charged_from: Option<String>,
-    cost_per_minute: Option<f64>,
-    currency: Option<String>,
-    charging_increment: Option<Duration>,
+    /// Keys of old files, refused with the key that took their place.
+    cost_per_minute: Option<toml::Value>,
+    currency: Option<toml::Value>,
+    charging_increment: Option<toml::Value>,
     gives_up: Option<GivesUpText>,
     on_demand: Option<OnDemandText>,
 }
@@ -59,16 +60,20 @@ impl CircuitText {
                 KeyProblem::new("charged_from", format!("there is no stage {name:?}; allowed: {}", stages.join(", ")))
             })?),
         };
-        if self.cost_per_minute.is_some_and(|cost| !(cost >= 0.0 && cost.is_finite())) {
-            return Err(KeyProblem::new("cost_per_minute", "must be 0 or more"));
+        for (key, is_there, now) in [
+            ("cost_per_minute", self.cost_per_minute.is_some(), "time = { price = \"1.44\", per = \"1 min\" }"),
+            ("currency", self.currency.is_some(), "currency = \"USD\""),
+            ("charging_increment", self.charging_increment.is_some(), "time = { price = \"1.44\", first = \"20 s\" }"),
+        ] {
+            if is_there {
+                let what = format!("is now a part of the link's [tariff]; allowed there: such as {now}");
+                return Err(KeyProblem::new(key, what));
+            }
         }
         Ok(CircuitConfig {
             stages: self.stages.into_iter().map(|stage| Stage { name: stage.name, time: stage.time }).collect(),
             idle_hang_up: self.idle_hang_up,
             charged_from_stage,
-            cost_per_minute: self.cost_per_minute,
-            currency: self.currency,
-            charging_increment: self.charging_increment.unwrap_or_default(),
             gives_up: self.gives_up.map(|switch| GivesUp { above: switch.above, after: switch.after }),
             on_demand: match (self.on_demand, channels) {
                 (None, _) => None,

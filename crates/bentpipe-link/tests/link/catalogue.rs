@@ -5,7 +5,8 @@ use bentpipe_link::catalogue::{LinkFile, named, names};
 use bentpipe_link::link::Link;
 use bentpipe_net::packet::Dummy;
 use bentpipe_net::seed::Seed;
-use bentpipe_net::time::Instant;
+use bentpipe_link::tariff::Usage;
+use bentpipe_net::time::{Duration, Instant};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
@@ -19,7 +20,7 @@ fn table(file: &LinkFile) -> Table {
 
 #[test]
 fn every_link_loads_and_says_what_it_is() {
-    assert!(names().count() >= 16);
+    assert!(names().count() >= 18);
     for file in all() {
         let config = file.config().unwrap();
         assert!(config.title.len() > 5, "{} has no title", file.name);
@@ -70,6 +71,7 @@ fn the_published_numbers_are_in_the_files() {
         ("iperspace", 4_000_000, 128_000, 385),    // HB-P1, HB-2
         ("geo-two-way", 2_000_000, 512_000, 480),  // HB-1, HB-18
         ("direcpc", 400_000, 28_800, 340),         // HB-18
+        ("iridium", 2_400, 2_400, 1_800),          // HB-18
     ] {
         let config = config(name);
         let rates = (config.forward.rate.highest().bps, config.back.rate.highest().bps);
@@ -122,4 +124,19 @@ fn calls_take_as_long_to_set_up_as_published() {
     run(&mut link, &burst(ms(0), TERMINAL, 0, 1, 100), s(51));
     let counters = link.circuit().unwrap().counters(s(51));
     assert_eq!(counters.on_air.ns, 51_000_000_000 - 17_810_000_000);
+}
+
+#[test]
+fn the_published_prices_are_in_the_files() {
+    let price = |name: &str, usage: Usage| {
+        let config = named(name).unwrap().unwrap().config().unwrap();
+        let tariff = config.tariff.unwrap();
+        format!("{} {}", tariff.price(&usage, Default::default()), tariff.currency)
+    };
+    let time = |seconds| Usage { time: Duration::from_secs(seconds), ..Usage::default() };
+    assert_eq!(price("iridium", time(20)), "0.48 USD");
+    assert_eq!(price("iridium", time(21)), "0.96 USD");
+    assert_eq!(price("direcpc", Usage { forward: 10_000_000, back: 90_000, ..Usage::default() }), "5.00 EUR"); // HB-18
+    assert_eq!(price("iridium-certus-100", Usage { back: 100, ..time(10) }), "0.05 USD", "5 kB at least");
+    assert_eq!(price("iridium-certus-100", Usage { back: 100, ..time(301) }), "0.903 USD", "300 B a second at least");
 }

@@ -2,7 +2,7 @@
 
 use crate::driver::{HUB, Offer, TERMINAL, burst, file, link, ms, ns, run, s, times};
 use bentpipe_link::catalogue::{named, parse_override};
-use bentpipe_link::circuit::Circuit;
+use bentpipe_link::circuit::{CallEnd, Circuit, LineState};
 use bentpipe_link::circuit::CircuitChange::{self, Down, Lost, Refused, Up};
 use bentpipe_link::link::Link;
 use bentpipe_link::node::Node;
@@ -101,31 +101,54 @@ fn nobody_woke_the_link_and_still_it_hung_up_in_time() {
 #[test]
 fn airtime_is_charged_from_the_stage_named_and_in_increments() {
     // One call from 0 to 15.125 s: set-up stages at 0 and 2 s, up at 5 s.
-    for (charging, on_air, charged) in [
-        ("", 10_125, 10_125),
-        ("charged_from = 'dial'\n", 15_125, 15_125),
-        ("charged_from = 'log in'\n", 13_125, 13_125),
-        ("charging_increment = '6 s'\n", 10_125, 12_000),
-        ("charged_from = 'log in'\ncharging_increment = '1 min'\n", 13_125, 60_000),
+    for (charged_from, increments, on_air, cost) in [
+        ("", "", 10_125, "0.50625"),
+        ("charged_from = 'dial'\n", "", 15_125, "0.75625"),
+        ("charged_from = 'log in'\n", "", 13_125, "0.65625"),
+        ("", ", first = '6 s'", 10_125, "0.60"),
+        ("charged_from = 'log in'\n", ", first = '1 min'", 13_125, "3.00"),
     ] {
-        let mut link =
-            link(&format!("{DIAL_UP}idle_hang_up = '10 s'\ncost_per_minute = 3.0\ncurrency = 'USD'\n{charging}"));
+        let tariff = format!("[tariff]\ncurrency = 'USD'\ntime = {{ price = '3'{increments} }}\n");
+        let mut link = link(&format!("{DIAL_UP}idle_hang_up = '10 s'\n{charged_from}{tariff}"));
         run(&mut link, &burst(s(0), HUB, 0, 1, 1000), s(60));
-        let counters = circuit(&link).counters(s(60));
-        let expected = (Duration::from_millis(on_air), Duration::from_millis(charged));
-        assert_eq!((counters.on_air, counters.charged), expected, "{charging}");
-        let cost = circuit(&link).cost(s(60)).unwrap();
-        assert!((cost - charged as f64 / 60_000.0 * 3.0).abs() < 1e-9, "{charging}: {cost}");
+        assert_eq!(circuit(&link).counters(s(60)).on_air, Duration::from_millis(on_air), "{charged_from}");
+        let bill = link.bill(s(60)).unwrap();
+        assert_eq!(bill.total.to_string(), cost, "{charged_from}{increments}");
+        assert_eq!(bill.calls[0].call.carried, [1000, 0]);
     }
 }
 
 #[test]
 fn each_call_is_rounded_up_for_itself_and_a_call_in_progress_counts() {
-    let mut link = link(&format!("{DIAL_UP}idle_hang_up = '10 s'\ncharging_increment = '6 s'\n"));
+    let tariff = "[tariff]\ncurrency = 'EUR'\ntime = { price = '1', first = '6 s' }\n";
+    let mut link = link(&format!("{DIAL_UP}idle_hang_up = '10 s'\n{tariff}"));
     run(&mut link, &at(&[s(0), s(100)]), s(107));
     // The first call: 10.0125 s, charged 12. The second is up since 105 s: 2 s so far, charged 6.
-    let counters = circuit(&link).counters(s(107));
-    assert_eq!((counters.on_air, counters.charged), (Duration::from_micros(12_012_500), Duration::from_secs(18)));
+    assert_eq!(circuit(&link).counters(s(107)).on_air, Duration::from_micros(12_012_500));
+    let bill = link.bill(s(107)).unwrap();
+    assert_eq!(bill.calls.iter().map(|call| call.cost.to_string()).collect::<Vec<_>>(), ["0.20", "0.10"]);
+    assert_eq!(bill.total.to_string(), "0.30");
+    assert_eq!(bill.unattributed, bill.total, "packets without headers are nobody's");
+}
+
+#[test]
+fn a_commanded_circuit_is_set_up_and_ended_by_command_only() {
+    let mut link = link(&format!("{DIAL_UP}idle_hang_up = '1 s'\n"));
+    link.set_commanded();
+    run(&mut link, &burst(s(0), HUB, 0, 1, 1000), s(10));
+    assert_eq!((changes(&link), circuit(&link).state()), (vec![], LineState::Down), "traffic alone");
+    link.dial(s(10));
+    assert_eq!(circuit(&link).state(), LineState::Dialling);
+    let arrivals = times(&run(&mut link, &[], s(100)), TERMINAL);
+    assert_eq!((arrivals[&0], circuit(&link).state()), (ms(15_375), LineState::Up), "up, however idle");
+    link.hang_up(s(100));
+    link.hang_up(s(101));
+    assert_eq!(circuit(&link).state(), LineState::Down);
+    link.dial(s(200));
+    link.hang_up(s(201));
+    let ends: Vec<_> = circuit(&link).calls([0; 2]).iter().map(|call| (call.up_at, call.ended)).collect();
+    assert_eq!(ends, [(Some(s(15)), Some((s(100), CallEnd::HungUp))), (None, Some((s(201), CallEnd::HungUp)))]);
+    assert_eq!(link.next_wake(), Instant::FAR);
 }
 
 /// One packet of 100 B each 100 ms from both ends over a link of the catalogue.

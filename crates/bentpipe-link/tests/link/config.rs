@@ -332,7 +332,7 @@ fn a_mistake_names_key_line_and_what_is_allowed() {
             "rate = '1 Mbit/s'\none_way_delay = '1 ms'\n[circuit]\ncost_per_minute = -1.0\n",
             "circuit.cost_per_minute",
             Some(4),
-            &["0 or more"],
+            &["[tariff]", "price"],
         ),
         (
             "rate = '1 Mbit/s'\none_way_delay = '1 ms'\ncarries = 'atm'\n",

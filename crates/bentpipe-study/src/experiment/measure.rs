@@ -17,6 +17,8 @@
 //! | the same | `queue_bytes_max`, `link_bytes` | as in the record |
 //! | the same | `rate_peak`, `rate_peak_after`, `rate_cycles` | the rate over time of what was delivered, framing left out: see [`super::over_time`] |
 //! | `LINK circuit` | `calls`, `channels_most`, `on_air` | calls made, most that were up at a time, their time on air added up |
+//! | the same | `set_up` | the time from the beginning of a call until packets flow, the mean over its calls |
+//! | `LINK bill` | `cost` | the whole bill, in units of its currency |
 
 use super::over_time::OverTime;
 use crate::predict::{Outcome, Question, predict};
@@ -26,6 +28,7 @@ use bentpipe_apps::quantity::CONTROL_TIME;
 use bentpipe_lab::record::{CaseRecord, FlowRecord, Status, TcpFlowSamples, Unit};
 use bentpipe_lab::scenario::Case;
 use bentpipe_lab::scenario::workload::{Placement, Workload};
+use bentpipe_link::tariff::Money;
 use bentpipe_net::stack::TcpConfig;
 use bentpipe_net::units::DataSize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,6 +151,10 @@ pub fn measure(case: &Case, record: &CaseRecord) -> Measured {
         put(&place, "calls", Unit::Number, circuit.calls as f64);
         put(&place, "channels_most", Unit::Number, circuit.channels_most.map_or(f64::NAN, |most| most as f64));
         put(&place, "on_air", Unit::Seconds, circuit.on_air);
+        put(&place, "set_up", Unit::Seconds, circuit.setting_up / circuit.calls as f64);
+    }
+    for (link, bill) in record.links.iter().filter_map(|link| Some((link, link.bill.as_ref()?))) {
+        put(&format!("{} bill", link.name), "cost", Unit::Number, Money { nano: bill.total_nano }.as_f64());
     }
     for Workload { id, placement, .. } in case.workloads.iter().filter(|workload| workload.id.copy.is_none()) {
         if let Some(goodput) = model_goodput(case, placement) {

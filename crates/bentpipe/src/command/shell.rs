@@ -259,9 +259,8 @@ fn report(outcome: &EmulationOutcome, quiet: bool) {
         }
         if let Some(circuit) = link.link.circuit() {
             let totals = circuit.counters(pump.end);
-            let cost = circuit.cost(pump.end).map_or_else(String::new, |cost| {
-                format!(", {cost:.2} {}", circuit.config().currency.as_deref().unwrap_or_default())
-            });
+            let bill = link.link.bill(pump.end);
+            let cost = bill.map_or_else(String::new, |bill| format!(", {} {}", bill.total, bill.currency));
             print_line(format_args!(
                 "bentpipe: circuit: {} call(s), {:.1} s setting up, {:.1} s on air{cost}",
                 totals.calls,
