@@ -143,7 +143,8 @@ impl Parts {
             self.unattributed += cost;
         }
         for ((key, flow), cost) in flows.iter().zip(shares(cost, &weights)) {
-            let share = self.flows.entry(*key).or_insert(FlowShare { flow: flow.flow, bytes: [0; 2], cost: Money::ZERO });
+            let share =
+                self.flows.entry(*key).or_insert(FlowShare { flow: flow.flow, bytes: [0; 2], cost: Money::ZERO });
             share.cost += cost;
             if counts {
                 share.bytes = [0, 1].map(|direction| share.bytes[direction] + flow.bytes[direction]);

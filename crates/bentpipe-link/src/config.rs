@@ -28,11 +28,11 @@ use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 mod circuit;
-mod tariff;
 pub(crate) mod impairments;
+mod tariff;
 use circuit::CircuitText;
-use tariff::TariffText;
 use impairments::{JitterText, LossText, NoiseText, OutageText};
+use tariff::TariffText;
 
 /// A link, complete and checked.
 #[derive(Clone, Debug)]

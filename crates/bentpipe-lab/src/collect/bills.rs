@@ -16,7 +16,8 @@ const LISTED_MAX: usize = 10_000;
 /// The record of a bill of link number `link`; `flows`: TCP connections as the sites saw them.
 pub fn bill_record(case: &Case, plan: &Plan, link: usize, bill: &Bill, flows: &[FlowRecord]) -> BillRecord {
     let payers = Payers::of(case, plan);
-    let relayed = case.pairs.iter().any(|pair| pair.link == link).then(|| relayed(case, flows)).unwrap_or_default();
+    let has_pair = case.pairs.iter().any(|pair| pair.link == link);
+    let relayed = if has_pair { relayed(case, flows) } else { BTreeMap::new() };
     let mut connections = Vec::new();
     for share in &bill.flows {
         if is_tunnel(share) && !relayed.is_empty() {

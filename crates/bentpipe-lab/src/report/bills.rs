@@ -21,24 +21,21 @@ fn payer(payer: &Payer) -> &str {
     }
 }
 
-/// One line for each bill, and one for its parts.
+/// The bill of each link without a circuit, and the parts of every bill.
 pub fn lines(case: &CaseRecord) -> Vec<String> {
     let mut lines = Vec::new();
     for (link, bill) in case.links.iter().filter_map(|link| Some((link, link.bill.as_ref()?))) {
-        let calls = bill.calls.len() as u64 + bill.calls_left_out;
-        let on_air: f64 = bill.calls.iter().map(|call| call.on_air).sum();
-        let bytes: u64 = bill.calls.iter().map(|call| call.forward_bytes + call.return_bytes).sum();
-        let what = match link.circuit {
-            Some(_) => format!(" for {}, {} on air", quantity::counted(calls, "call"), quantity::seconds(on_air)),
-            None => format!(" for {}", quantity::bytes(bytes as f64)),
-        };
-        lines.push(format!("{}: cost {}{what}", link.name, amount(bill.total_nano, &bill.currency)));
+        if link.circuit.is_none() {
+            let bytes: u64 = bill.calls.iter().map(|call| call.forward_bytes + call.return_bytes).sum();
+            let (cost, bytes) = (amount(bill.total_nano, &bill.currency), quantity::bytes(bytes as f64));
+            lines.push(format!("{}: {bytes} cost {cost}", link.name));
+        }
         if bill.workloads.len() > 1 {
             let part = |share: &crate::record::WorkloadShare| {
                 format!("{} {}", payer(&share.payer), amount(share.cost_nano, &bill.currency))
             };
             let parts: Vec<String> = bill.workloads.iter().map(part).collect();
-            lines.push(format!("{}: of it {}", link.name, parts.join(", ")));
+            lines.push(format!("{}: cost of {}", link.name, parts.join(", ")));
         }
     }
     lines
@@ -76,7 +73,8 @@ fn calls(link: &str, bill: &BillRecord) -> Table {
 
 fn workloads(link: &str, bill: &BillRecord) -> Table {
     let rows = bill.workloads.iter();
-    let rows = rows.map(|share| vec![Cell::text(payer(&share.payer)), Cell::num(amount(share.cost_nano, &bill.currency))]);
+    let rows =
+        rows.map(|share| vec![Cell::text(payer(&share.payer)), Cell::num(amount(share.cost_nano, &bill.currency))]);
     let head = vec![Cell::text("Workload"), Cell::num("Cost")];
     Table { caption: format!("Cost of {link} by workload"), head, rows: rows.collect(), ..Table::default() }
 }

@@ -14,7 +14,8 @@ use indexmap::{IndexMap, IndexSet};
 
 /// The sections of a case that have something to show.
 pub fn of_case(case: &CaseRecord, id: &str, simulated: bool) -> Vec<Section> {
-    let mut sections = vec![users(case, id), links(case, id), circuits(case), bills::section(case), gateways::section(case)];
+    let mut sections =
+        vec![users(case, id), links(case, id), circuits(case), bills::section(case), gateways::section(case)];
     sections.push(tcp(case, id, simulated));
     sections.extend(case.lateness.as_ref().map(timing));
     sections.push(outputs(case));

@@ -14,7 +14,8 @@ const HOSTILE: &str = "</script><b>\"'&\u{2028}{{ 7*7 }}\u{1b}]0;x\u{7}\u{1b}[31
 /// The sample with every string replaced, through JSON so that no field can be forgotten; objectives stay undecided.
 fn hostile() -> Record {
     /// Fields that allow certain words or an address only.
-    const CLOSED: &[&str] = &["mode", "status", "direction", "bound", "better", "address", "kind", "state", "event"];
+    const CLOSED: &[&str] =
+        &["mode", "status", "direction", "bound", "better", "address", "kind", "state", "event", "payer"];
     fn poison(value: &mut Value) {
         match value {
             Value::String(text) => *text = HOSTILE.to_string(),

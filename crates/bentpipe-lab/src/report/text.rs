@@ -1,9 +1,9 @@
 //! The report as text for a terminal.
 
 use super::gateways::{self, Compared};
-use super::{bills, quantity};
 use super::sections::overhead;
 use super::summary::{Row, Summary, Tone, summarise};
+use super::{bills, quantity};
 use crate::record::{CaseRecord, DirectionRecord, LinkRecord, Record, WorkloadRecord};
 use bentpipe_net::text::printable;
 use indexmap::IndexMap;
@@ -196,8 +196,13 @@ impl Page {
             }
             if let Some(circuit) = &link.circuit {
                 // Records of before have a cost and no bill.
-                let cost = circuit.cost.filter(|_| link.bill.is_none());
-                let cost = cost.map(|cost| format!(", cost {cost:.2} {}", circuit.currency.as_deref().unwrap_or("")));
+                let old = || {
+                    let currency = circuit.currency.as_deref().unwrap_or("");
+                    circuit.cost.map(|cost| format!(", cost {cost:.2} {currency}"))
+                };
+                let bill = link.bill.as_ref();
+                let cost = bill.map(|bill| format!(", cost {}", bills::amount(bill.total_nano, &bill.currency)));
+                let cost = cost.or_else(old);
                 let line = format!(
                     "{}: {}, {} lost, {} setting up, {} on air{}",
                     link.name,

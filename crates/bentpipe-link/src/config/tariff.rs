@@ -75,7 +75,8 @@ impl TariffText {
         let session = self.session.unwrap_or_default();
         let caps = self.caps.unwrap_or_default();
         if self.time.is_none() && self.data.is_none() && session.price == Money::ZERO {
-            let what = "has no price; allowed: time, data or session, such as time = { price = \"1.44\", per = \"1 min\" }";
+            let what =
+                "has no price; allowed: time, data or session, such as time = { price = \"1.44\", per = \"1 min\" }";
             return Err(KeyProblem::new("", what));
         }
         let included = self.included.map(|included| included.resolve(self.time.is_some(), self.data.is_some()));
@@ -126,7 +127,10 @@ impl IncludedText {
     fn resolve(self, time: bool, data: bool) -> Result<Included, KeyProblem> {
         for (key, is_there, has_price) in [("time", self.time.is_some(), time), ("data", self.data.is_some(), data)] {
             if is_there && !has_price {
-                return Err(KeyProblem::new(key, format!("costs nothing in this tariff; allowed: with a price of {key}")));
+                return Err(KeyProblem::new(
+                    key,
+                    format!("costs nothing in this tariff; allowed: with a price of {key}"),
+                ));
             }
         }
         if self.time.is_none() && self.data.is_none() {

@@ -151,9 +151,9 @@ impl FromStr for Currency {
 
     fn from_str(text: &str) -> Result<Currency, String> {
         let code: Option<[u8; 3]> = text.as_bytes().try_into().ok();
-        code.filter(|code| code.iter().all(u8::is_ascii_uppercase))
-            .map(Currency)
-            .ok_or_else(|| format!("{text:?} is no currency; allowed: three capital letters (ISO 4217), such as \"EUR\""))
+        code.filter(|code| code.iter().all(u8::is_ascii_uppercase)).map(Currency).ok_or_else(|| {
+            format!("{text:?} is no currency; allowed: three capital letters (ISO 4217), such as \"EUR\"")
+        })
     }
 }
 

@@ -99,10 +99,7 @@ fn caps_refuse_and_end_sessions() {
     assert_eq!(account.longest(day(0), &time(0)), Some(Duration::from_secs(20)), "0.56 of the day is left");
     account.settle(day(0), &time(20));
     let refused = account.admit(day(0)).unwrap_err();
-    assert_eq!(
-        refused.to_string(),
-        "the cap of 2.00 a day is reached: 1.92 spent, and a session costs 0.48 or more"
-    );
+    assert_eq!(refused.to_string(), "the cap of 2.00 a day is reached: 1.92 spent, and a session costs 0.48 or more");
     assert_eq!(account.admit(day(1)), Ok(()));
     account.settle(day(1), &time(40));
     assert_eq!(account.admit(day(2)).unwrap_err().period, Period::Month);
@@ -142,8 +139,16 @@ fn bad_tariffs_say_what_is_allowed() {
         ("currency = 'EUR'\ndata = { price = 1, per = '1 B', step = '0 B' }", "tariff.data.step", "1 B or more"),
         ("currency = 'EUR'\ndata = { price = 1 }", "tariff.data", "per"),
         ("currency = 'EUR'\ntime = { price = 1, fist = '1 s' }", "tariff.time.fist", "allowed"),
-        ("currency = 'EUR'\ntime = { price = 1 }\nincluded = { every = 'week', time = '1 s' }", "tariff.included.every", ""),
-        ("currency = 'EUR'\ntime = { price = 1 }\nincluded = { every = 'day', data = '1 B' }", "tariff.included.data", ""),
+        (
+            "currency = 'EUR'\ntime = { price = 1 }\nincluded = { every = 'week', time = '1 s' }",
+            "tariff.included.every",
+            "",
+        ),
+        (
+            "currency = 'EUR'\ntime = { price = 1 }\nincluded = { every = 'day', data = '1 B' }",
+            "tariff.included.data",
+            "",
+        ),
         ("currency = 'EUR'\ntime = { price = 1 }\nincluded = { every = 'day' }", "tariff.included", "nothing"),
     ] {
         let problem = read(text).unwrap_err();

@@ -3,9 +3,9 @@
 use crate::driver::{HUB, TERMINAL, burst, ms, run, s, times};
 use bentpipe_link::catalogue::{LinkFile, named, names};
 use bentpipe_link::link::Link;
+use bentpipe_link::tariff::Usage;
 use bentpipe_net::packet::Dummy;
 use bentpipe_net::seed::Seed;
-use bentpipe_link::tariff::Usage;
 use bentpipe_net::time::{Duration, Instant};
 use std::collections::BTreeSet;
 use toml::{Table, Value};

@@ -2,8 +2,8 @@
 
 use crate::driver::{HUB, Offer, TERMINAL, burst, file, link, ms, ns, run, s, times};
 use bentpipe_link::catalogue::{named, parse_override};
-use bentpipe_link::circuit::{CallEnd, Circuit, LineState};
 use bentpipe_link::circuit::CircuitChange::{self, Down, Lost, Refused, Up};
+use bentpipe_link::circuit::{CallEnd, Circuit, LineState};
 use bentpipe_link::link::Link;
 use bentpipe_link::node::Node;
 use bentpipe_net::packet::Dummy;
