@@ -31,6 +31,7 @@ fn gateway(side: Side) -> Result<Gateway, Box<dyn Error>> {
         mtu: 1500,
         loss: 0.0,
         dial_up: false,
+        dials: false,
         hold: settings.hold,
         connections: settings.connections,
         memory: settings.memory.total,

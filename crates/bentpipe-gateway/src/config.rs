@@ -2,9 +2,10 @@
 
 use crate::front_end::{FrontEndSettings, Registry};
 use crate::satellite::{SatelliteConfig, Side};
-use crate::settings::Settings;
+use crate::settings::{Fail, Settings};
 use bentpipe_link::config::{DirectionConfig, LinkConfig};
-use bentpipe_net::time::Instant;
+use bentpipe_link::tariff::Tariff;
+use bentpipe_net::time::{Duration, Instant};
 
 /// Everything that a gateway needs to start. [`GatewayConfig::new`] gives the defaults.
 #[derive(Clone, PartialEq, Debug)]
@@ -17,6 +18,17 @@ pub struct GatewayConfig {
     pub front_ends: Vec<FrontEndSettings>,
     /// What a user may set.
     pub settings: Settings,
+    /// What calls cost, where the gateway dials.
+    pub line: LineFacts,
+}
+
+/// A line's price, as its link says it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LineFacts {
+    /// The tariff.
+    pub tariff: Option<Tariff>,
+    /// Airtime is charged from so long before the line is up: the stages of set-up from the one that is charged on.
+    pub charged_before: Duration,
 }
 
 impl GatewayConfig {
@@ -24,13 +36,24 @@ impl GatewayConfig {
     #[must_use]
     pub fn new(satellite: SatelliteConfig) -> GatewayConfig {
         let front_ends = Registry::standard().without_keys();
-        GatewayConfig { satellite, local_port: 0, front_ends, settings: Settings::default() }
+        GatewayConfig {
+            satellite,
+            local_port: 0,
+            front_ends,
+            settings: Settings::default(),
+            line: LineFacts::default(),
+        }
     }
 
     /// These settings on this link: what the satellite side must know of them is set there.
     #[must_use]
-    pub fn with_settings(satellite: SatelliteConfig, settings: Settings) -> GatewayConfig {
+    pub fn with_settings(satellite: SatelliteConfig, mut settings: Settings) -> GatewayConfig {
+        if settings.dial.is_some() {
+            // There is no path past a line that is down.
+            settings.fail = Fail::Closed;
+        }
         let satellite = SatelliteConfig {
+            dials: settings.dial.is_some(),
             rate: settings.rate.on(satellite.rate),
             hold: settings.hold,
             connections: settings.connections,
@@ -60,10 +83,23 @@ impl SatelliteConfig {
             mtu: link.mtu,
             loss: loss(sending, link.mtu),
             dial_up: link.circuit.is_some(),
+            dials: false,
             hold: defaults.hold,
             connections: defaults.connections,
             memory: defaults.memory.total,
         }
+    }
+}
+
+impl LineFacts {
+    /// Of a link.
+    #[must_use]
+    pub fn of_link(link: &LinkConfig) -> LineFacts {
+        let circuit = link.circuit.as_ref();
+        let charged = circuit.and_then(|circuit| Some(&circuit.stages[circuit.charged_from_stage?..]));
+        let charged_before = charged.into_iter().flatten().map(|stage| stage.time);
+        let charged_before = charged_before.fold(Duration::ZERO, |sum, time| sum + time);
+        LineFacts { tariff: link.tariff.clone(), charged_before }
     }
 }
 

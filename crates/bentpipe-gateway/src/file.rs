@@ -14,7 +14,7 @@
 //! except_ports = ["22"]
 //! ```
 
-use crate::config::GatewayConfig;
+use crate::config::{GatewayConfig, LineFacts};
 use crate::front_end::{FrontEndSettings, Registry};
 use crate::satellite::{MTU, SatelliteConfig, Side};
 use crate::settings::{Settings, differing};
@@ -82,11 +82,12 @@ impl GatewayFile {
         );
         let mut names: Vec<&'static str> = file.into_iter().filter(|name| *name != "gateway").collect();
         let (old, new) = (&self.gateway, &new.gateway);
-        let gateway = differing!(old, new, GatewayConfig { satellite, local_port, front_ends, settings });
+        let gateway = differing!(old, new, GatewayConfig { satellite, local_port, front_ends, settings, line });
         for name in gateway {
             match name {
                 // The port is that of `listen`.
                 "local_port" => {}
+                "line" => names.push("link"),
                 "settings" => names.extend(old.settings.differing(&new.settings)),
                 "front_ends" => {
                     let only = |one: &GatewayConfig, other: &GatewayConfig| -> Vec<&'static str> {
@@ -259,7 +260,9 @@ impl FileText {
         let other = if role == Role::Hub { Side::Terminal(listen) } else { Side::Hub };
         let incoming = SatelliteConfig::of_link(&link, other).rate;
         let gateway = GatewayConfig::with_settings(satellite, settings);
-        let gateway = GatewayConfig { local_port: listen.port(), front_ends, ..gateway };
+        check_line(&gateway.settings, &link, role)?;
+        let line = LineFacts::of_link(&link);
+        let gateway = GatewayConfig { local_port: listen.port(), front_ends, line, ..gateway };
         let metrics = self.metrics.as_deref();
         let metrics = metrics.map(|text| address("metrics", text, &["127.0.0.1:9464", "[::1]:9464"])).transpose()?;
         if metrics.is_some_and(|address| address.port() == 0) {
@@ -322,6 +325,33 @@ impl InterceptText {
 impl std::fmt::Display for HubName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.name, self.port)
+    }
+}
+
+/// A line is dialled by a terminal, by a hook or a modem, and its calls are written down.
+fn check_line(settings: &Settings, link: &LinkConfig, role: Role) -> Result<(), KeyProblem> {
+    let Some(dial) = &settings.dial else { return Ok(()) };
+    if link.circuit.is_none() {
+        return Err(KeyProblem::new(
+            "dial",
+            "the link has no circuit; allowed: a [link] with one, such as \"iridium\"",
+        ));
+    }
+    let hook = dial.hook.is_some() || dial.modem.is_some();
+    match role {
+        Role::Terminal if !hook => Err(KeyProblem::new(
+            "dial.hook",
+            "missing; allowed: a command that sets the line up, or modem = { device, number }",
+        )),
+        Role::Terminal if dial.ledger.is_none() => Err(KeyProblem::new(
+            "dial.ledger",
+            "missing; allowed: the file that calls are written to, such as \"/var/lib/bentpipe/ledger\"",
+        )),
+        Role::Hub if hook || dial.ledger.is_some() => {
+            let key = if dial.ledger.is_some() { "dial.ledger" } else { "dial.hook" };
+            Err(KeyProblem::new(key, "a hub waits for its terminal's calls; only a terminal's file has this key"))
+        }
+        _ => Ok(()),
     }
 }
 

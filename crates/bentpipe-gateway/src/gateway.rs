@@ -14,7 +14,10 @@ use bentpipe_net::interception::{Bypassed, GatewayProgram, GatewaySockets, Refus
 use bentpipe_net::socket::{SocketError, SocketId};
 use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::units::BitRate;
+use line::DialledLine;
 use std::net::SocketAddr;
+
+mod line;
 
 /// Interval between measurements of bypassing traffic while there is any traffic.
 const BYPASS_EVERY: Duration = Duration::from_millis(100);
@@ -45,6 +48,8 @@ const DATAGRAM_MAX: usize = 65_535;
 pub struct Gateway {
     satellite: Box<dyn Satellite>,
     shared: Shared,
+    /// A line that this side dials.
+    line: Option<DialledLine>,
     table: ConnectionTable,
     front_ends: Vec<Box<dyn FrontEnd>>,
     port: PairPort,
@@ -126,12 +131,14 @@ impl Gateway {
     /// A gateway over this satellite side. It opens its sockets at the first poll.
     #[must_use]
     pub fn new(config: GatewayConfig, satellite: Box<dyn Satellite>) -> Gateway {
+        let (satellite, line) = DialledLine::around(&config, satellite);
         let mut shared = Shared::new(config);
         let mut front_ends: Vec<_> = shared.config.front_ends.iter().map(FrontEndSettings::build).collect();
         shared.filters = front_ends.iter_mut().filter_map(|front_end| front_end.filters()).collect();
         Gateway {
             satellite,
             shared,
+            line,
             table: ConnectionTable::default(),
             front_ends,
             port: PairPort { open_at: Some(Instant::ZERO), ..PairPort::default() },
@@ -163,6 +170,7 @@ impl Gateway {
             contexts: self.shared.contexts.in_use(),
             memory_buffered: self.shared.metrics.memory_buffered + self.satellite.unread_bytes(),
             satellite: self.satellite.statistics(),
+            line: self.line.as_ref().map(|line| line.metrics(self.now)).unwrap_or_default(),
             ..self.shared.metrics
         }
     }
@@ -245,7 +253,7 @@ impl Gateway {
 
     /// Whether new connections can be relayed.
     fn reach(&self) -> Reach {
-        if self.ending != Ending::No {
+        if self.ending != Ending::No || self.line.as_ref().is_some_and(DialledLine::refuses) {
             return Reach::No;
         }
         let satellite = &self.shared.config.satellite;
@@ -586,6 +594,7 @@ impl Gateway {
         }
         if self.table.is_empty() {
             self.satellite.close(self.now);
+            self.stop_line();
             self.ending = Ending::Closed;
         }
     }
@@ -630,6 +639,7 @@ impl GatewayProgram for Gateway {
             self.check_reach(sockets);
             any |= self.table.has_ready();
             self.work(sockets);
+            self.work_line(sockets);
             self.shut_down(sockets);
             any |= self.transmit(sockets);
             if !any {
@@ -655,12 +665,14 @@ impl GatewayProgram for Gateway {
         let satellite = self.satellite.next_wake();
         let satellite = if self.unsent.is_some() { Some(self.now + RETRY) } else { satellite };
         let front_ends = self.front_ends.iter().filter_map(|front_end| front_end.next_wake()).min();
-        let own = [self.table.next_deadline(), self.port.open_at, self.reach_changes(), self.bypass_due()];
+        let line = self.line.as_ref().and_then(DialledLine::next_wake);
+        let own = [line, self.table.next_deadline(), self.port.open_at, self.reach_changes(), self.bypass_due()];
         own.into_iter().chain([satellite, front_ends]).flatten().min()
     }
 
     fn is_done(&self) -> bool {
-        self.ending == Ending::Closed && self.unsent.is_none() && !self.again
+        let is_down = self.line.as_ref().is_none_or(DialledLine::is_down);
+        self.ending == Ending::Closed && self.unsent.is_none() && !self.again && is_down
     }
 }
 

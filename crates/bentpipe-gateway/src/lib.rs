@@ -6,6 +6,7 @@
 
 mod compression;
 pub mod config;
+pub mod dial;
 pub mod file;
 pub mod front_end;
 mod gateway;

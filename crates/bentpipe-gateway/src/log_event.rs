@@ -1,5 +1,6 @@
 //! Events of a gateway for the operator's log; the driver writes them.
 
+use crate::dial::LineNotice;
 use crate::satellite::{Loss, RefusedPeer};
 use bentpipe_net::socket::SocketError;
 use bentpipe_net::units::BitRate;
@@ -117,6 +118,8 @@ pub enum LogEvent {
     },
     /// The rate is no longer throttled.
     Released,
+    /// The line that the gateway dials.
+    Line(LineNotice),
     /// A request did not become a connection.
     NotOpened {
         /// Who asked.
@@ -179,6 +182,7 @@ impl LogEvent {
             LogEvent::Malformed { .. } => "malformed",
             LogEvent::AddressesHidden => "addresses_hidden",
             LogEvent::NoSocket { .. } => "no_socket",
+            LogEvent::Line(_) => "line",
             LogEvent::Dropped(_) => "dropped",
         }
     }
@@ -296,6 +300,7 @@ impl fmt::Display for LogEvent {
                 f.write_str("servers see this gateway's address, not their clients': no right to use foreign addresses")
             }
             LogEvent::NoSocket { what, port, why } => write!(f, "cannot open the {what} port {port}: {why}"),
+            LogEvent::Line(notice) => write!(f, "line: {notice}"),
             LogEvent::Dropped(count) => write!(f, "{count} log events were dropped"),
         }
     }

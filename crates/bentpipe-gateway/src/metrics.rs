@@ -1,5 +1,6 @@
 //! A gateway's counters: the source of its metrics, records and reports.
 
+use crate::dial::LineMetrics;
 use crate::satellite::Statistics;
 
 /// A gateway's counters so far. Every field counts up, except those that say "now".
@@ -63,6 +64,8 @@ pub struct Metrics {
     pub connected: bool,
     /// The other gateway is silent now, though something was expected.
     pub silent: bool,
+    /// Of the line that it dials.
+    pub line: LineMetrics,
     /// The satellite side's statistics.
     pub satellite: Statistics,
 }

@@ -1,5 +1,6 @@
 //! Settings of a gateway that the daemon's file and a scenario's `[gateways.LINK]` share: keys, bounds and messages.
 
+use crate::dial::DialSettings;
 use crate::front_end::{FrontEndSettings, Registry};
 use bentpipe_net::problem::{KeyProblem, did_you_mean, keys_of, read};
 use bentpipe_net::time::Duration;
@@ -52,6 +53,8 @@ pub struct Settings {
     pub memory: Memory,
     /// Which connections go first.
     pub interactive: Interactive,
+    /// The gateway dials: when the line is set up and ended. `None`: it does not.
+    pub dial: Option<DialSettings>,
 }
 
 /// A rate that is declared to a gateway.
@@ -180,6 +183,7 @@ impl Default for Settings {
             loopback: false,
             memory: Memory::default(),
             interactive: Interactive::default(),
+            dial: None,
         }
     }
 }
@@ -242,6 +246,9 @@ impl Settings {
             let what = format!("{} is out of range; allowed: {least} to {most}", self.hold);
             return Err(KeyProblem::new("hold", what));
         }
+        if let Some(dial) = &self.dial {
+            dial.check().map_err(|problem| problem.under("dial"))?;
+        }
         for (key, time) in [
             ("answer", self.answer),
             ("negotiation", self.negotiation),
@@ -290,6 +297,7 @@ impl Settings {
                 loopback,
                 memory,
                 interactive,
+                dial,
             }
         )
     }

@@ -6,6 +6,7 @@ pub mod emulation;
 pub mod gateway;
 pub mod internet;
 pub mod lateness;
+pub mod line;
 pub mod listening;
 pub mod namespace;
 pub mod netlink;

@@ -10,6 +10,8 @@ mod world;
 #[cfg(test)]
 mod bill_tests;
 #[cfg(test)]
+mod dial_tests;
+#[cfg(test)]
 mod pair_tests;
 #[cfg(test)]
 mod tests;

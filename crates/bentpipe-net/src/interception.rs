@@ -4,6 +4,7 @@
 //! The emulator and the deployed gateway intercept in the kernel, the simulator in a site's own IP layer. The gateway itself
 //! is written once, as a [`GatewayProgram`].
 
+use crate::line::Line;
 use crate::socket::{SocketError, SocketId, Sockets};
 use crate::time::Instant;
 use std::convert::Infallible;
@@ -104,6 +105,10 @@ pub trait GatewaySockets: Sockets + Interception {
     fn next_is_urgent(&mut self, socket: SocketId) -> bool;
     /// Sends one urgent byte; `false`: no room now.
     fn send_urgent(&mut self, socket: SocketId, byte: u8) -> Result<bool, SocketError>;
+    /// The line that the gateway dials; `None`: it has none.
+    fn line(&mut self) -> Option<&mut dyn Line> {
+        None
+    }
     /// Bytes given to `send` that the peer's stack has not acknowledged yet.
     fn unacknowledged(&mut self, socket: SocketId) -> u64;
 }

@@ -11,6 +11,7 @@ pub mod flow;
 pub mod headers;
 pub mod held_requests;
 pub mod interception;
+pub mod line;
 pub mod packet;
 pub mod pcapng;
 pub mod problem;

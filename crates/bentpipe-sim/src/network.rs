@@ -1,16 +1,19 @@
 //! The virtual clock: sites and links, and a time that jumps from one event to the next.
 
+pub use crate::host::ModelLine;
 use crate::host::ip::Ip;
-use crate::host::{GatewayPlace, Host};
+use crate::host::{GatewayPlace, Host, LineOrder};
 use crate::tcp::Connection;
 use crate::tcp::settings::Settings;
 pub use crate::view::ConnectionView;
 use bentpipe_link::agenda::Agenda;
+use bentpipe_link::circuit::{Circuit, LineState};
 use bentpipe_link::config::LinkConfig;
 use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_net::datagram::Datagram;
 use bentpipe_net::interception::GatewayProgram;
+use bentpipe_net::line::{LineEvent, LineFailure};
 use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::socket::Program;
@@ -80,6 +83,14 @@ pub enum Stop {
     Idle,
 }
 
+/// A line that a site's gateway dials, and its state as the gateway knows it.
+#[derive(Clone, Copy, Debug)]
+struct DialledLine {
+    link: usize,
+    site: usize,
+    state: LineState,
+}
+
 /// Sees every packet that leaves or reaches a site.
 pub trait Observer {
     /// A packet passes interface number `interface` of site number `site`.
@@ -101,6 +112,8 @@ pub struct Network<P, G = Infallible> {
     /// Programs that have become done and were not asked for yet.
     done_programs: Vec<ProgramId>,
     observers: Vec<Box<dyn Observer>>,
+    /// Lines that gateways dial.
+    lines: Vec<DialledLine>,
     /// Free list that sites share: one that receives more packets than it sends feeds one that sends more.
     #[allow(clippy::vec_box)] // the allocations are what is reused
     free_list: Vec<Box<Datagram>>,
@@ -151,6 +164,7 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             done: false,
             done_programs: Vec::new(),
             observers: Vec::new(),
+            lines: Vec::new(),
             free_list: Vec::new(),
         })
     }
@@ -175,12 +189,16 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
     }
 
     /// Starts the gateway of a site (one at most), which sees what others send towards link number `link`; it is polled
-    /// at once.
-    pub fn start_gateway(&mut self, site: usize, link: usize, gateway: G) -> Result<ProgramId, NotAtLink> {
+    /// at once. `dials`: the link's circuit is set up and ended by it only.
+    pub fn start_gateway(&mut self, site: usize, link: usize, gateway: G, dials: bool) -> Result<ProgramId, NotAtLink> {
         let interface = self.attached[site].iter().position(|(at, _)| *at == link).ok_or(NotAtLink)?;
         let address = |number: usize| Some((self.plan.sites[number].name.clone(), self.plan.address(number)?));
         let names = Arc::new((0..self.plan.sites.len()).filter_map(address).collect());
-        let place = GatewayPlace { link: interface, names };
+        if dials {
+            self.links[link].set_commanded();
+            self.lines.push(DialledLine { link, site, state: LineState::Down });
+        }
+        let place = GatewayPlace { link: interface, dials, names };
         let number = self.hosts[site].start_gateway(self.now, gateway, place);
         self.drain(site);
         Ok(ProgramId { site, number })
@@ -260,6 +278,12 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             self.hand_over(site, number);
         }
         self.due.set(number, self.links[number].next_wake());
+        if !self.lines.is_empty() {
+            for number in 0..self.lines.len() {
+                self.obey(self.lines[number].site);
+            }
+            self.tell_lines();
+        }
     }
 
     /// Hands what a site sends to its links.
@@ -291,6 +315,47 @@ impl<P: Program, G: GatewayProgram> Network<P, G> {
             self.done_programs.extend(self.hosts[site].take_done().map(|number| ProgramId { site, number }));
         }
         self.due.set(self.links.len() + site, self.hosts[site].next_wake());
+        if !self.lines.is_empty() && running == usize::MAX {
+            self.obey(site);
+        }
+    }
+
+    /// Does what the gateway of `site` asks of its line.
+    fn obey(&mut self, site: usize) {
+        let Some(order) = self.hosts[site].take_line_order() else { return };
+        let Some(link) = self.lines.iter().find(|line| line.site == site).map(|line| line.link) else { return };
+        match order {
+            LineOrder::Dial => self.links[link].dial(self.now),
+            LineOrder::HangUp => self.links[link].hang_up(self.now),
+        }
+        self.due.set(link, self.links[link].next_wake());
+        self.tell_lines();
+    }
+
+    /// Tells gateways how their lines have changed.
+    fn tell_lines(&mut self) {
+        for number in 0..self.lines.len() {
+            let DialledLine { link, site, state: before } = self.lines[number];
+            let Some(state) = self.links[link].circuit().map(Circuit::state) else { continue };
+            let event = match (before, state) {
+                (LineState::Dialling | LineState::Down, LineState::Up) => LineEvent::Up,
+                (LineState::Dialling, LineState::Down) => LineEvent::Failed(LineFailure::Refused),
+                (LineState::Up, LineState::Down | LineState::Dialling) => LineEvent::Down,
+                _ => {
+                    self.lines[number].state = state;
+                    continue;
+                }
+            };
+            self.lines[number].state = state;
+            self.hosts[site].on_line(self.now, event, state == LineState::Up);
+            self.drain(site);
+        }
+    }
+
+    /// The line that the gateway of a site dials.
+    #[must_use]
+    pub fn line(&self, site: usize) -> Option<&ModelLine> {
+        self.hosts.get(site)?.line()
     }
 
     /// The links, in the order they were given; their counters are as of [`Network::now`] after [`Network::run_until`].

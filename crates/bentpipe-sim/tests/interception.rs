@@ -203,7 +203,7 @@ fn run(policy: Policy, served: bool) -> Ran {
     let log = Arc::new(Mutex::new(Log::default()));
     let classes = Arc::new(Mutex::new(Vec::new()));
     network.observe(Box::new(Classes(Arc::clone(&classes), server)));
-    let splitter = network.start_gateway(gateway, 0, Splitter::new(policy, &log)).unwrap();
+    let splitter = network.start_gateway(gateway, 0, Splitter::new(policy, &log), false).unwrap();
     let address = |number: usize| network.plan().address(number).unwrap().into();
     let addresses = [server, gateway, client].map(|number| SocketAddr::new(address(number), 5001));
     let spec = BulkSpec { amount: Amount::Bytes(100_000), port: 5001, ..BulkSpec::default() };
@@ -284,5 +284,5 @@ fn a_gateway_stands_at_its_link() {
     let mut network = network();
     let client = network.plan().site("client").unwrap();
     let splitter = Splitter::new(Policy::IgnoreOnce, &Arc::default());
-    assert_eq!(network.start_gateway(client, 0, splitter), Err(NotAtLink));
+    assert_eq!(network.start_gateway(client, 0, splitter, false), Err(NotAtLink));
 }

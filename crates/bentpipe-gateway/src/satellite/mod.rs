@@ -2,6 +2,7 @@
 //!
 //! [`Satellite`] is what the relay needs of it.
 
+pub mod frozen;
 pub mod keys;
 pub mod quic;
 
@@ -44,6 +45,8 @@ pub struct SatelliteConfig {
     /// The link is a circuit that is set up when there is something to send: nothing is sent while nothing waits, and
     /// silence during a set-up is no fault.
     pub dial_up: bool,
+    /// The gateway sets the circuit up itself ([`crate::dial`]): while anything is sent, it is up.
+    pub dials: bool,
     /// The time that streams outlive silence of the other side.
     pub hold: Duration,
     /// Connections that the other gateway may have relayed at once: as many streams, and some for those that end.
@@ -249,6 +252,12 @@ pub trait Satellite: Send {
     /// A stream is wanted while there is no connection: an attempt to connect need not wait as long as the last ones
     /// failed.
     fn want(&mut self) {}
+    /// A terminal that is not connected begins an attempt to connect now: its line has just come up.
+    fn call_now(&mut self, _: Instant) {}
+    /// The line, where one is dialled.
+    fn line(&mut self) -> Option<&mut frozen::Frozen> {
+        None
+    }
     /// The pair is connected.
     fn is_connected(&self) -> bool;
     /// Where the other gateway is, while the pair is connected.

@@ -33,7 +33,7 @@ fn a_socks_client_is_connected_by_name() {
     let mut world = world();
     let client = world.sites[NEAR].dial(1080);
     assert_eq!(exchange(&mut world, client, b"\x05\x01\x00", 1), [5, 0]);
-    assert_eq!(exchange(&mut world, client, b"\x05\x01\x00\x03\x0bexample.com\x00\x50early", 599), []);
+    assert_eq!(exchange(&mut world, client, b"\x05\x01\x00\x03\x0bexample.com\x00\x50early", 599), [0u8; 0]);
     assert_eq!(exchange(&mut world, client, b"", 5), [5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     let server = world.sites[FAR].made[0];
     assert_eq!(world.sites[FAR].sockets[&server].name.as_deref(), Some("example.com"));

@@ -51,6 +51,7 @@ pub fn config(side: Side) -> GatewayConfig {
         mtu: 1500,
         loss: 0.0,
         dial_up: false,
+        dials: false,
         hold: Settings::default().hold,
         connections: Settings::default().connections,
         memory: Memory::default().total,

@@ -245,6 +245,7 @@ pub fn configs(link: &LinkConfig) -> [SatelliteConfig; 2] {
             mtu: link.mtu,
             loss: 0.0,
             dial_up: link.circuit.is_some(),
+            dials: false,
             hold: Duration::from_secs(300),
             connections: bentpipe_gateway::Settings::default().connections,
             memory: Memory::default().total,

@@ -6,6 +6,7 @@ use super::site::Site;
 use super::sockets::GatewayView;
 use super::token;
 use crate::clock::Clock;
+use crate::line::LineDevice;
 use crate::namespace::Namespace;
 use crate::sockets::{ProgramSockets, SocketsView};
 use bentpipe_gateway::{Gateway, LogEvent, Metrics};
@@ -57,6 +58,17 @@ impl<P: GatewayProgram + 'static> GatewayDriver<P> {
         program: P,
         options: SiteOptions,
     ) -> io::Result<GatewayDriver<P>> {
+        GatewayDriver::start_with_line(namespace, clock, program, options, None)
+    }
+
+    /// The same with a line for the program to dial.
+    pub fn start_with_line(
+        namespace: Option<&Namespace>,
+        clock: Clock,
+        program: P,
+        options: SiteOptions,
+        line: Option<Box<dyn LineDevice>>,
+    ) -> io::Result<GatewayDriver<P>> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let inbox = Arc::new(Inbox { wake, orders: Mutex::new(Some(Vec::new())) });
         let namespace = namespace.cloned();
@@ -72,7 +84,7 @@ impl<P: GatewayProgram + 'static> GatewayDriver<P> {
                     }
                     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
                     epoll::add(&epoll, &inbox.wake, epoll::EventData::new_u64(token::WAKE), epoll::EventFlags::IN)?;
-                    let site = Site::open(options, &epoll, clock.now())?;
+                    let site = Site::open(options, line, &epoll, clock.now())?;
                     Ok((epoll, site))
                 };
                 match open() {
@@ -263,6 +275,7 @@ impl<P: GatewayProgram> Loop<P> {
                     token::LISTENER => admitted = true,
                     token::RESOLVER => looked_up = true,
                     token::RULES => bare = true,
+                    token::LINE => changed = true,
                     _ => {
                         let (id, mut view) = (SocketId(data as u32), self.view());
                         if !view.lookup_goes_on(id) {

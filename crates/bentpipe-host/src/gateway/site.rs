@@ -8,6 +8,7 @@ use super::options::SiteOptions;
 use super::resolver::Resolver;
 use super::syn::Syn;
 use super::token;
+use crate::line::LineDevice;
 use bentpipe_net::held_requests::{Endpoints, HeldRequests, Hold};
 use bentpipe_net::interception::Bypassed;
 use bentpipe_net::socket::SocketId;
@@ -45,6 +46,8 @@ pub(super) struct Site {
     pub accept_again: Option<Instant>,
     check_rules: Instant,
     remarks: VecDeque<String>,
+    /// The line that the gateway dials.
+    pub line: Option<Box<dyn LineDevice>>,
 }
 
 /// A connection to a name.
@@ -67,7 +70,12 @@ const ADMITTED_AGAIN: usize = 256;
 
 impl Site {
     /// Prepares the calling thread's namespace.
-    pub(super) fn open(options: SiteOptions, epoll: &OwnedFd, now: Instant) -> io::Result<Site> {
+    pub(super) fn open(
+        options: SiteOptions,
+        line: Option<Box<dyn LineDevice>>,
+        epoll: &OwnedFd,
+        now: Instant,
+    ) -> io::Result<Site> {
         let any_v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
         let ipv6 = Socket::new(Domain::IPV6, Type::DGRAM, None).and_then(|s| s.bind(&any_v6.into())).is_ok();
         let mut remarks = VecDeque::new();
@@ -94,6 +102,9 @@ impl Site {
         let resolver = Resolver::start()?;
         let watch = |fd, token| epoll::add(epoll, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN);
         watch(resolver.as_fd(), token::RESOLVER)?;
+        if let Some(line) = &line {
+            watch(line.as_fd(), token::LINE)?;
+        }
         if let Some(network) = &network {
             watch(network.log.as_fd(), token::LOG)?;
             if let Some(firewall) = &network.firewall {
@@ -122,6 +133,7 @@ impl Site {
             accept_again: None,
             check_rules: now + RULES_INTERVAL,
             remarks,
+            line,
         })
     }
 

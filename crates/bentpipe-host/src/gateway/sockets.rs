@@ -11,6 +11,7 @@ use crate::sockets::{SocketsView, bound, bytes_unacknowledged, error_of};
 use bentpipe_net::delegate_sockets;
 use bentpipe_net::held_requests::Endpoints;
 use bentpipe_net::interception::{Bypassed, GatewaySockets, Interception, Named, Refusal, Request, RequestId};
+use bentpipe_net::line::Line;
 use bentpipe_net::socket::{Connection, SocketError, SocketId, Sockets};
 use bentpipe_net::time::{Duration, Instant};
 use socket2::{Protocol, SockAddr, SockRef, Socket, Type};
@@ -341,6 +342,10 @@ impl Interception for GatewayView<'_> {
 }
 
 impl GatewaySockets for GatewayView<'_> {
+    fn line(&mut self) -> Option<&mut dyn Line> {
+        self.site.line.as_mut().map(|line| line.as_line())
+    }
+
     fn take_changed(&mut self, into: &mut Vec<SocketId>) {
         into.extend(std::mem::take(&mut self.site.changed));
     }

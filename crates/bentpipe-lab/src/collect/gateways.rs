@@ -9,6 +9,7 @@ use crate::scenario::gateway::Pair;
 use bentpipe_gateway::log_event::{Outcome, Server};
 use bentpipe_gateway::satellite::Loss;
 use bentpipe_gateway::{LogEvent, Metrics};
+use bentpipe_net::line::Unwanted;
 use bentpipe_net::time::Instant;
 use indexmap::IndexMap;
 
@@ -85,7 +86,8 @@ fn event(log_event: &LogEvent) -> GatewayEvent {
         LogEvent::OtherVersion(_)
         | LogEvent::Unanswered { .. }
         | LogEvent::SharedKey(_)
-        | LogEvent::RatesDiffer { .. } => GatewayEvent::Other { text: log_event.to_string() },
+        | LogEvent::RatesDiffer { .. }
+        | LogEvent::Line(_) => GatewayEvent::Other { text: log_event.to_string() },
         LogEvent::UnauthenticatedPackets(count) => GatewayEvent::UnauthenticatedPackets { count: *count },
         LogEvent::Throttled { declared, now } => GatewayEvent::Throttled { declared: declared.bps, now: now.bps },
         LogEvent::Released => GatewayEvent::Released,
@@ -173,7 +175,24 @@ fn measurements(left: &GatewayResult, other: &Metrics) -> Vec<Measurement> {
         count("bypass_packets", metrics.bypass_packets),
         bytes("bypass_bytes", metrics.bypass_bytes),
     ]);
-    all.into_iter().map(|(name, unit, value)| Measurement::new(name, unit, Better::Neither, value)).collect()
+    let line = &metrics.line;
+    if line.dials {
+        all.extend([
+            count("calls", line.dialled),
+            count("calls_failed", line.failed),
+            ("airtime", Unit::Seconds, line.airtime.as_secs_f64()),
+            ("cost", Unit::Number, line.cost.as_f64()),
+            count("calls_refused_by_count", line.refused_calls),
+            count("calls_refused_by_cap", line.refused_cap),
+        ]);
+    }
+    let neither = |name: &str, unit, value| Measurement::new(name, unit, Better::Neither, value);
+    let mut all: Vec<_> = all.into_iter().map(|(name, unit, value)| neither(name, unit, value)).collect();
+    // Where nothing is named, nothing was dropped.
+    for (what, packets) in Unwanted::ALL.into_iter().zip(line.unwanted).filter(|(_, packets)| *packets > 0) {
+        all.push(neither(&format!("dropped_{what}"), Unit::Number, packets as f64));
+    }
+    all
 }
 
 /// Notes on workloads that began before a pair was connected, and thus waited for it.

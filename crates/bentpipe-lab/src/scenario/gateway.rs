@@ -5,6 +5,7 @@
 //! names, programs and TCP settings.
 
 use super::{Case, LinkUse, Role, Scenario};
+use bentpipe_gateway::config::LineFacts;
 use bentpipe_gateway::front_end::{FrontEndSettings, Registry};
 use bentpipe_gateway::satellite::{SatelliteConfig, Side};
 use bentpipe_gateway::{Compression, Fail, GatewayConfig, Open, Rate};
@@ -94,6 +95,7 @@ impl Pair {
         let mut settings = self.settings.gateway.clone();
         settings.rate = self.settings.rates[side];
         GatewayConfig {
+            line: LineFacts::of_link(&link.config),
             local_port: if side == 0 { HUB_PORT } else { 0 },
             front_ends: self.settings.front_ends.clone(),
             ..GatewayConfig::with_settings(SatelliteConfig::of_link(&link.config, place), settings)
@@ -162,7 +164,14 @@ pub(super) fn pairs<'a>(
             )));
         };
         can_stand(&links[link], roles).map_err(|what| under(KeyProblem::new("", what)))?;
-        wanted.push((link, Settings::read(table, registry).map_err(under)?));
+        let settings = Settings::read(table, registry).map_err(under)?;
+        if let Some(dial) = &settings.gateway.dial {
+            let is_circuit = links[link].config.circuit.is_some();
+            let what = || format!("link {name} has no circuit; allowed: on a link with [links.{name}.circuit]");
+            is_circuit.then_some(()).ok_or_else(|| under(KeyProblem::new("dial", what())))?;
+            dial.check_scenario().map_err(|problem| under(problem.under("dial")))?;
+        }
+        wanted.push((link, settings));
     }
     wanted.sort_by_key(|(link, _)| *link);
     Ok(place(wanted, links))

@@ -27,7 +27,8 @@ impl Pairs {
             let mut start = |side| {
                 let gateway = LoggedGateway::new(case, pair, side, Crypto::Model(shared), seed, network.plan())?;
                 let site = pair::site(pair, side, network.plan());
-                let started = network.start_gateway(site, pair.link, gateway);
+                let dials = side == 1 && pair.settings.gateway.dial.is_some();
+                let started = network.start_gateway(site, pair.link, gateway, dials);
                 Ok(started.unwrap_or_else(|error| unreachable!("a pair's sites are at its link: {error}")))
             };
             Ok([start(0)?, start(1)?])

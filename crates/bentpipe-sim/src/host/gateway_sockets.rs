@@ -6,6 +6,7 @@ use super::sockets::{View, v4};
 use bentpipe_net::datagram::{Body, Datagram};
 use bentpipe_net::delegate_sockets;
 use bentpipe_net::interception::{Bypassed, GatewaySockets, Interception, Named, Refusal, Request, RequestId};
+use bentpipe_net::line::Line;
 use bentpipe_net::socket::{SocketError, SocketId, Sockets};
 use bentpipe_net::time::Instant;
 use bentpipe_net::wire;
@@ -97,6 +98,14 @@ impl Sockets for GatewayView<'_> {
     }
 }
 
+impl GatewayView<'_> {
+    /// The line, where the gateway dials.
+    fn model_line(&mut self) -> Option<&mut dyn Line> {
+        let interceptor = self.interceptor().filter(|interceptor| interceptor.place.dials)?;
+        Some(&mut interceptor.line)
+    }
+}
+
 impl Interception for GatewayView<'_> {
     fn next_request(&mut self) -> Option<Request> {
         self.interceptor()?.held.next_request()
@@ -141,6 +150,10 @@ impl Interception for GatewayView<'_> {
 }
 
 impl GatewaySockets for GatewayView<'_> {
+    fn line(&mut self) -> Option<&mut dyn Line> {
+        self.model_line()
+    }
+
     fn take_changed(&mut self, into: &mut Vec<SocketId>) {
         if let Some(interceptor) = self.interceptor() {
             let changed = std::mem::take(&mut interceptor.changed);

@@ -5,8 +5,9 @@ use super::socket_table::Socket;
 use bentpipe_net::datagram::{Body, Datagram, Segment};
 use bentpipe_net::held_requests::HeldRequests;
 use bentpipe_net::interception::Bypassed;
+use bentpipe_net::line::{LedgerError, Line, LineEvent, Unwanted};
 use bentpipe_net::socket::SocketId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
@@ -18,6 +19,8 @@ pub(super) type Endpoints = (SocketAddrV4, SocketAddrV4);
 pub struct GatewayPlace {
     /// The number of the site's interface towards the link.
     pub link: usize,
+    /// The gateway dials that link.
+    pub dials: bool,
     /// Addresses of all sites, by their names.
     pub names: Arc<BTreeMap<String, Ipv4Addr>>,
 }
@@ -35,6 +38,9 @@ pub(super) struct Interceptor {
     /// Sockets by what they stand for, and those that may have changed.
     pub sockets: BTreeMap<Socket, SocketId>,
     pub changed: BTreeSet<Socket>,
+    /// The line that the gateway dials, and whether packets can flow.
+    pub line: ModelLine,
+    pub line_up: bool,
 }
 
 /// A connection request without an answer.
@@ -43,6 +49,51 @@ pub(super) struct HeldSyn {
     pub datagram: Box<Datagram>,
     /// Where it came in.
     pub interface: usize,
+}
+
+/// The line of a link whose circuit a gateway dials: what the network is to do, and what it has done.
+#[derive(Debug, Default)]
+pub struct ModelLine {
+    /// What the gateway asked for last.
+    pub order: Option<LineOrder>,
+    /// Changes that the gateway has not taken.
+    pub events: VecDeque<LineEvent>,
+    /// The ledger's text.
+    pub ledger: String,
+    /// Packets of others that came while the line was down, and so went nowhere, by what they were.
+    pub unwanted: BTreeMap<Unwanted, u64>,
+}
+
+/// What a gateway asks of its line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LineOrder {
+    /// Set it up.
+    Dial,
+    /// End its call.
+    HangUp,
+}
+
+impl Line for ModelLine {
+    fn record(&mut self, entry: &str) -> Result<(), LedgerError> {
+        self.ledger.push_str(entry);
+        Ok(())
+    }
+
+    fn dial(&mut self, _: u64) {
+        self.order = Some(LineOrder::Dial);
+    }
+
+    fn hang_up(&mut self) {
+        self.order = Some(LineOrder::HangUp);
+    }
+
+    fn poll_event(&mut self) -> Option<LineEvent> {
+        self.events.pop_front()
+    }
+
+    fn unwanted(&self, what: Unwanted) -> u64 {
+        self.unwanted.get(&what).copied().unwrap_or(0)
+    }
 }
 
 /// Requests that may wait for an answer; further ones are lost, and their clients ask again (Linux: somaxconn).
@@ -59,6 +110,8 @@ impl Interceptor {
             marks: BTreeMap::new(),
             sockets: BTreeMap::new(),
             changed: BTreeSet::new(),
+            line: ModelLine::default(),
+            line_up: false,
         }
     }
 

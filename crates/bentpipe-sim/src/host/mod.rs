@@ -17,13 +17,14 @@ use crate::view::ConnectionView;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_net::datagram::Datagram;
 use bentpipe_net::interception::GatewayProgram;
+use bentpipe_net::line::LineEvent;
 use bentpipe_net::packet::DatagramPacket;
 use bentpipe_net::seed::Seed;
 use bentpipe_net::socket::Program;
 use bentpipe_net::time::Instant;
 use gateway_sockets::GatewayView;
-pub use interceptor::GatewayPlace;
 use interceptor::Interceptor;
+pub use interceptor::{GatewayPlace, LineOrder, ModelLine};
 use ip::Ip;
 use socket_table::SocketTable;
 use sockets::View;
@@ -97,6 +98,27 @@ impl<P: Program, G: GatewayProgram> Host<P, G> {
         self.stack.gateway = Some(Box::new(Interceptor::new(self.programs.len() as u32, place)));
         self.stack.ip.show_passing();
         self.add(now, Hosted::Gateway(gateway))
+    }
+
+    /// What the gateway asks of its line, since the last call.
+    pub fn take_line_order(&mut self) -> Option<LineOrder> {
+        self.stack.gateway.as_mut()?.line.order.take()
+    }
+
+    /// The line has changed: the gateway is polled at once. `up`: packets can flow now.
+    pub fn on_line(&mut self, now: Instant, event: LineEvent, up: bool) {
+        let Some(gateway) = &mut self.stack.gateway else { return };
+        gateway.line_up = up;
+        gateway.line.events.push_back(event);
+        let program = gateway.program;
+        self.poll(now, program);
+        self.work(now);
+    }
+
+    /// The line that the gateway dials.
+    #[must_use]
+    pub fn line(&self) -> Option<&ModelLine> {
+        self.stack.gateway.as_ref().filter(|gateway| gateway.place.dials).map(|gateway| &gateway.line)
     }
 
     /// Starts a program; it is polled at once.

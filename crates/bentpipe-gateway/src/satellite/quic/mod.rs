@@ -200,7 +200,7 @@ impl QuicSatellite {
 
     /// Whoever is called on a circuit hears of it only when it is up.
     fn calls_on_circuit(&self) -> bool {
-        self.config.dial_up && self.config.side != Side::Hub
+        self.config.dial_up && !self.config.dials && self.config.side != Side::Hub
     }
 
     fn peer_of(
@@ -532,6 +532,10 @@ impl Satellite for QuicSatellite {
         }
     }
 
+    fn call_now(&mut self, now: Instant) {
+        self.begin_again(now);
+    }
+
     fn is_connected(&self) -> bool {
         self.current.as_ref().is_some_and(Peer::is_connected)
     }
@@ -704,6 +708,7 @@ mod tests {
                     mtu: 1500,
                     loss: 0.0,
                     dial_up: false,
+                    dials: false,
                     hold: Duration::from_secs(60),
                     connections: 10,
                     memory: DataSize::from_bytes(8 << 20),

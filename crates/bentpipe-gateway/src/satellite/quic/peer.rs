@@ -447,7 +447,7 @@ impl Peer {
         if eliciting(&after) > eliciting(&before) {
             if self.waiting_since.is_none() {
                 self.waiting_since = Some(now);
-                if around.config.dial_up && now.since(self.heard) > CIRCUIT_SILENT {
+                if around.config.dial_up && !around.config.dials && now.since(self.heard) > CIRCUIT_SILENT {
                     self.circuit_until = Some(now + CIRCUIT_SET_UP);
                 }
             }

@@ -150,6 +150,22 @@ impl QuicSatellite {
         self.call(now);
     }
 
+    /// Begins an attempt at the next wake, in place of one that is under way; not after a refusal.
+    pub(super) fn begin_again(&mut self, now: Instant) {
+        let under_way = self.attempt().is_some();
+        let Role::Terminal(terminal) = &mut self.role else { return };
+        if under_way {
+            if let Some(old) = self.current.take() {
+                self.retire(old);
+            }
+        } else if terminal.next.is_none() || terminal.refused {
+            return;
+        }
+        if let Role::Terminal(terminal) = &mut self.role {
+            terminal.next = Some(now);
+        }
+    }
+
     fn call(&mut self, now: Instant) {
         if let Some(old) = self.current.take() {
             self.retire(old);

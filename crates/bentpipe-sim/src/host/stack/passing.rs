@@ -11,6 +11,7 @@ use crate::tcp::{Connection, Output};
 use bentpipe_net::datagram::{Body, Datagram, Segment, flag};
 use bentpipe_net::headers::protocol;
 use bentpipe_net::held_requests::Hold;
+use bentpipe_net::line::Unwanted;
 use bentpipe_net::socket::SocketError;
 use bentpipe_net::time::Instant;
 use bentpipe_net::wire;
@@ -41,6 +42,13 @@ impl Stack {
                         return;
                     }
                 }
+            }
+            if gateway.place.dials && !gateway.line_up {
+                // There is no route while the line is down, and nothing that passes by sets it up.
+                *gateway.line.unwanted.entry(Unwanted::of(&datagram)).or_default() += 1;
+                let program = gateway.program;
+                self.ready.push(program);
+                return;
             }
             gateway.bypassed.packets += 1;
             gateway.bypassed.bytes += datagram.bytes();
