@@ -1,6 +1,7 @@
 //! A running emulation: sites, links between them, programs inside.
 
 use crate::clock::Clock;
+use crate::line::LineDevice;
 use crate::listening::{Listener, listeners};
 use crate::namespace::{Namespace, NamespaceError, Privilege};
 use crate::pcap::Capture;
@@ -164,6 +165,11 @@ impl Emulation {
     #[must_use]
     pub fn control(&self) -> &PumpControl {
         &self.control
+    }
+
+    /// The circuit of link number `link`, for a gateway that dials it.
+    pub fn line(&self, link: usize) -> io::Result<Box<dyn LineDevice>> {
+        Ok(Box::new(self.control.line(link)?))
     }
 
     /// The namespace of a site.

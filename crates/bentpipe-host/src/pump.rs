@@ -14,6 +14,7 @@ use bentpipe_link::link::Link;
 use bentpipe_link::node::{Node, Port};
 use bentpipe_net::buffer::{Buffer, Pool};
 use bentpipe_net::headers::{complete_checksum, ether_type, split_super_packet};
+use bentpipe_net::packet::Packet as _;
 use bentpipe_net::pcapng::Passing;
 use bentpipe_net::time::{Duration, Instant};
 use parking_lot::Mutex;
@@ -22,6 +23,10 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+
+mod lines;
+pub use lines::EmulatedLine;
+use lines::{Order, WatchedLine};
 
 /// Sleep ends this long before a deadline; the rest is spun. On an idle virtual machine a sleeping thread was woken 50 to
 /// 150 us late (2026-11-21, 2-core AMD EPYC virtual machine).
@@ -73,6 +78,8 @@ pub struct PumpControl {
     requested: AtomicBool,
     /// `None` once the pump has ended: whoever waits for an answer then learns it at once.
     questions: Mutex<Option<Vec<Question>>>,
+    /// What gateways ask of their lines.
+    orders: Mutex<Vec<Order>>,
 }
 
 type Question = Box<dyn FnOnce(&PumpView<'_>) + Send>;
@@ -116,6 +123,7 @@ impl PumpControl {
             waker: Waker::new()?,
             requested: AtomicBool::new(false),
             questions: Mutex::new(Some(Vec::new())),
+            orders: Mutex::default(),
         }))
     }
 
@@ -211,6 +219,8 @@ pub struct Pump {
     scratch: Vec<u8>,
     /// The ports and the control's descriptor, for sleeping.
     watched: Vec<libc::pollfd>,
+    /// Lines that gateways dial.
+    lines: Vec<WatchedLine>,
 }
 
 impl Pump {
@@ -248,6 +258,7 @@ impl Pump {
             long_frame: vec![0; 1 << 18],
             scratch: Vec::with_capacity(frame_bytes),
             watched,
+            lines: Vec::new(),
         })
     }
 
@@ -280,6 +291,9 @@ impl Pump {
             }
             if self.control.requested.load(Ordering::Relaxed) {
                 self.answer(now);
+                self.obey(now);
+            } else if !self.lines.is_empty() {
+                self.tell_lines();
             }
             self.wait();
         }
@@ -393,6 +407,10 @@ impl Pump {
         if let Some(capture) = &self.capture {
             capture.packet(port.capture_interface, real_ns, Passing::Outbound, buffer.with_headroom());
         }
+        if p > 0 && !self.lines.is_empty() {
+            self.count_unwanted(i, buffer.headers(self.links[i].carries_ethernet));
+        }
+        let state = &mut self.links[i];
         state.link.receive(at, Port(p), buffer);
         drain(state, at);
     }

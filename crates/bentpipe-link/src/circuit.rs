@@ -242,6 +242,12 @@ impl Circuit {
         self.commanded = true;
     }
 
+    /// Somebody dials it, and it is down.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.commanded && self.up == 0
+    }
+
     /// The state of the line.
     #[must_use]
     pub fn state(&self) -> LineState {

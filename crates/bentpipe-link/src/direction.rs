@@ -118,6 +118,13 @@ impl<P: Packet> Direction<P> {
         }
     }
 
+    /// A packet comes in that nothing carries.
+    pub fn refuse(&mut self, packet: &P) {
+        self.counters.offered_packets += 1;
+        self.counters.offered_bytes += packet.bytes();
+        self.counters.dropped_packets += 1;
+    }
+
     fn offer_to_queue(&mut self, now: Instant, packet: P) {
         self.counters.offered_packets += 1;
         self.counters.offered_bytes += packet.bytes();

@@ -98,7 +98,8 @@ impl<P: Packet> Link<P> {
         self.advance_all(now);
     }
 
-    /// Ends the circuit's calls. What is being sent is lost; what waits, waits for the next call.
+    /// Ends the circuit's calls. What is being sent is lost; what waits, waits for the next call; what comes while the line
+    /// is down is dropped.
     pub fn hang_up(&mut self, now: Instant) {
         self.advance_all(now);
         let carried = self.carried();
@@ -272,6 +273,13 @@ impl<P: Packet> Node<P> for Link<P> {
     #[inline]
     fn receive(&mut self, now: Instant, port: Port, packet: P) {
         self.catch_up(now);
+        if self.circuit.as_ref().is_some_and(Circuit::is_closed) {
+            // There is no route over a line that is down.
+            if let Some(direction) = self.directions.get_mut(port.0) {
+                direction.refuse(&packet);
+            }
+            return;
+        }
         let Some(direction) = self.directions.get_mut(port.0) else {
             debug_assert!(false, "a link with {} ports has no port {}", self.directions.len(), port.0);
             return;

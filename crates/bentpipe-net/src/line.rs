@@ -1,6 +1,8 @@
 //! A line that a gateway dials: set up and ended by it, in a model, by a command or by a modem.
 
 use crate::datagram::{Body, Datagram};
+use crate::flow::FlowKey;
+use crate::headers::protocol;
 use std::fmt;
 
 /// A line, as the gateway that dials it sees it. No call blocks but [`Line::record`], which waits for the disk.
@@ -122,6 +124,17 @@ impl Unwanted {
             Body::Udp { destination_port, .. } => Unwanted::of_port(*destination_port),
             Body::Tcp(_) => Unwanted::Tcp,
             Body::Echo { .. } => Unwanted::Ping,
+            _ => Unwanted::Other,
+        }
+    }
+
+    /// The name of a packet of a flow.
+    #[must_use]
+    pub fn of_flow(flow: &FlowKey) -> Unwanted {
+        match flow.protocol {
+            protocol::UDP => Unwanted::of_port(flow.destination_port),
+            protocol::TCP => Unwanted::Tcp,
+            protocol::ICMP => Unwanted::Ping,
             _ => Unwanted::Other,
         }
     }

@@ -87,6 +87,8 @@ pub enum GatewayAction {
     Terminal(GatewayArguments),
     /// Make a gateway's private key, or show the public one that belongs to it
     Keys(KeysArguments),
+    /// Say what the calls of a gateway that dials have cost
+    Cost(CostArguments),
 }
 
 /// Run a gateway
@@ -125,6 +127,19 @@ pub struct KeysArguments {
     /// Show the public key of this private one
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub show: Option<PathBuf>,
+}
+
+/// Say what calls have cost
+///
+/// Reads the ledger that the terminal's file names, at any time, also while the gateway runs.
+#[derive(Debug, Args)]
+pub struct CostArguments {
+    /// The terminal gateway's file
+    #[arg(value_name = "FILE.toml", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Print JSON, amounts in billionths
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The action on the catalogue

@@ -56,7 +56,7 @@ impl Frozen {
     pub fn set_up(&mut self, now: Instant, up: bool) {
         match (up, self.frozen_since) {
             (true, Some(since)) => {
-                self.shift = self.shift + now.since(since);
+                self.shift += now.since(since);
                 self.frozen_since = None;
                 let time = self.inner_time(now);
                 self.inner.call_now(time);

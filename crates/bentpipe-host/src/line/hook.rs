@@ -41,7 +41,8 @@ impl HookLine {
             let argv: Vec<String> = self.argv.iter().cloned().chain([action.to_owned()]).collect();
             Prepared::new(&argv, &environment)
         };
-        let Supervisor { pid, alive, status } = Supervisor::start(&prepared("up")?, &prepared("down")?)?;
+        let Supervisor { pid, alive, status } =
+            Supervisor::start(&prepared("up")?, &prepared("down")?, self.ledger.as_fd())?;
         let events = self.events.sender();
         std::thread::Builder::new().name("line".into()).spawn(move || {
             let up = read_status(&status);
@@ -122,7 +123,7 @@ fn find(program: &str) -> io::Result<String> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let candidates = std::env::split_paths(&folders).map(|folder| folder.join(program));
     let found: Option<PathBuf> = candidates.into_iter().find(|path| path.is_file());
-    found.map(|path| path.display().to_string()).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotFound, format!("there is no command {program:?} in PATH"))
-    })
+    found
+        .map(|path| path.display().to_string())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no command {program:?} in PATH")))
 }

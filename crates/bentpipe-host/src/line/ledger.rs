@@ -5,6 +5,7 @@ use bentpipe_link::tariff::{Money, Tariff};
 use rustix::fs::FlockOperation;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,7 @@ pub enum LedgerFileError {
         error: io::Error,
     },
     /// Another gateway writes to it.
-    #[error("{0}: another gateway has it open")]
+    #[error("{0}: another gateway has it open, or a hook still ends its call")]
     InUse(PathBuf),
     /// It is something else.
     #[error("{path}: {problem}")]
@@ -57,8 +58,7 @@ impl LedgerFile {
     pub fn open(path: &Path, tariff: Option<&Tariff>) -> Result<(LedgerFile, Ledger), LedgerFileError> {
         let fail = |error: io::Error| LedgerFileError::Io { path: path.to_owned(), error };
         let mut options = OpenOptions::new();
-        let mut file =
-            options.read(true).append(true).create(true).mode(0o600).open(path).map_err(fail)?;
+        let mut file = options.read(true).append(true).create(true).mode(0o600).open(path).map_err(fail)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(LedgerFileError::InUse(path.to_owned())),
@@ -90,6 +90,11 @@ impl LedgerFile {
             call.end = Some(CallEnd::Ended(Ending::Crashed));
         }
         Ok((opened, ended))
+    }
+
+    /// Its descriptor, which holds the lock.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// Appends an entry, and returns when it is on the disk.

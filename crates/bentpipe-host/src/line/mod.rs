@@ -1,9 +1,13 @@
-//! Lines that a gateway of this machine dials: by a hook command ([`hook`]) or a modem, and the ledger of their calls on disk
+//! Lines that a gateway of this machine dials: by a hook command ([`hook`]) or a modem
+//! ([`modem`]), and the ledger of their calls on disk
 //! ([`ledger`]).
 
 pub mod hook;
 pub mod ledger;
+pub mod modem;
 mod supervisor;
+#[cfg(test)]
+mod tests;
 
 use bentpipe_net::line::{Line, LineEvent};
 use rustix::event::EventfdFlags;

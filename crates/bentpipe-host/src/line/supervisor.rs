@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// A command with its arguments and environment, ready for `execve`.
 pub(super) struct Prepared {
@@ -27,6 +27,8 @@ pub(super) struct Supervisor {
 /// How long `up` may take to end when the line is given up.
 const GRACE_MS: i32 = 2_000;
 const TICK_MS: i32 = 20;
+/// In place of the exit status of an `up` that was given up.
+const GIVEN_UP: u8 = 143;
 /// The exit status of a command that could not be started, as a shell has it.
 const NOT_FOUND: i32 = 127;
 
@@ -47,8 +49,9 @@ impl Prepared {
 }
 
 impl Supervisor {
-    /// Starts one, which runs `up` at once.
-    pub fn start(up: &Prepared, down: &Prepared) -> io::Result<Supervisor> {
+    /// Starts one, which runs `up` at once. It keeps `lock` open, and with it a lock of the ledger, until `down` has ended: no
+    /// other gateway dials before.
+    pub fn start(up: &Prepared, down: &Prepared, lock: BorrowedFd<'_>) -> io::Result<Supervisor> {
         let flags = rustix::pipe::PipeFlags::CLOEXEC;
         let (watch, alive) = rustix::pipe::pipe_with(flags)?;
         let (status, report) = rustix::pipe::pipe_with(flags)?;
@@ -60,7 +63,7 @@ impl Supervisor {
         unsafe {
             match libc::fork() {
                 -1 => Err(io::Error::last_os_error()),
-                0 => run(watch.as_raw_fd(), report.as_raw_fd(), &commands),
+                0 => run([watch.as_raw_fd(), report.as_raw_fd(), lock.as_raw_fd()], &commands),
                 pid => Ok(Supervisor { pid, alive, status }),
             }
         }
@@ -73,7 +76,7 @@ type Command = (*const libc::c_char, Vec<*const libc::c_char>, Vec<*const libc::
 ///
 /// # Safety
 /// Only for the child of `fork`: it closes every descriptor of the process.
-unsafe fn run(watch: libc::c_int, report: libc::c_int, [up, down]: &[Command; 2]) -> ! {
+unsafe fn run([watch, report, lock]: [libc::c_int; 3], [up, down]: &[Command; 2]) -> ! {
     // SAFETY: async-signal-safe calls on plain numbers and on memory that was made before the fork.
     unsafe {
         // Whoever ends the gateway's process group or session does not end this process with it.
@@ -85,17 +88,20 @@ unsafe fn run(watch: libc::c_int, report: libc::c_int, [up, down]: &[Command; 2]
         // The pipes may have any numbers, 0 and 1 among them.
         let watch = libc::fcntl(watch, libc::F_DUPFD, 10);
         let report = libc::fcntl(report, libc::F_DUPFD, 10);
+        let lock = libc::fcntl(lock, libc::F_DUPFD, 10);
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
         libc::dup2(null, 0);
         // What the hook says goes where the gateway's own messages go.
         libc::dup2(2, 1);
         libc::dup2(watch, 3);
         libc::dup2(report, 4);
-        libc::syscall(libc::SYS_close_range, 5, libc::c_uint::MAX, 0);
+        libc::dup2(lock, 5);
+        libc::syscall(libc::SYS_close_range, 6, libc::c_uint::MAX, 0);
         let (watch, report) = (3, 4);
-        libc::fcntl(watch, libc::F_SETFD, libc::FD_CLOEXEC);
-        libc::fcntl(report, libc::F_SETFD, libc::FD_CLOEXEC);
-        let mut child = start(up);
+        for descriptor in [3, 4, 5] {
+            libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+        let mut child = start(up, true);
         let mut is_up = false;
         loop {
             let mut status = 0;
@@ -119,8 +125,10 @@ unsafe fn run(watch: libc::c_int, report: libc::c_int, [up, down]: &[Command; 2]
         }
         if child > 0 {
             end(child);
+            say(report, GIVEN_UP);
         }
-        let child = start(down);
+        // A service manager that ends what is left of the gateway does not end this.
+        let child = start(down, false);
         let mut status = 0;
         if child > 0 {
             while libc::waitpid(child, &raw mut status, 0) < 0 && *libc::__errno_location() == libc::EINTR {}
@@ -131,17 +139,22 @@ unsafe fn run(watch: libc::c_int, report: libc::c_int, [up, down]: &[Command; 2]
     }
 }
 
+/// Starts a command. `ends`: signals end it, as usual.
+///
 /// # Safety
 /// As [`run`].
-unsafe fn start((program, argv, environment): &Command) -> libc::pid_t {
+unsafe fn start((program, argv, environment): &Command, ends: bool) -> libc::pid_t {
     // SAFETY: as in `run`.
     unsafe {
         let child = libc::fork();
         if child == 0 {
             // A group of its own, so that all of it can be ended.
             libc::setpgid(0, 0);
-            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGPIPE] {
-                libc::signal(signal, libc::SIG_DFL);
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            if ends {
+                for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
             }
             libc::execve(*program, argv.as_ptr(), environment.as_ptr());
             libc::_exit(NOT_FOUND);

@@ -83,7 +83,9 @@ fn start_pair(
         };
         let closed = pair.settings.gateway.fail == Fail::Closed;
         let options = SiteOptions { rules: Some(rules), closed, ..SiteOptions::default() };
-        GatewayDriver::start(Some(emulation.namespace(site)), emulation.clock(), gateway, options)
+        let dials = side == 1 && pair.settings.gateway.dial.is_some();
+        let line = dials.then(|| emulation.line(pair.link)).transpose().map_err(|error| fail(side, error))?;
+        GatewayDriver::start_with_line(Some(emulation.namespace(site)), emulation.clock(), gateway, options, line)
             .map_err(|error| fail(side, error))
     };
     Ok([start(0)?, start(1)?])

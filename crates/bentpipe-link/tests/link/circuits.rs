@@ -137,10 +137,13 @@ fn a_commanded_circuit_is_set_up_and_ended_by_command_only() {
     link.set_commanded();
     run(&mut link, &burst(s(0), HUB, 0, 1, 1000), s(10));
     assert_eq!((changes(&link), circuit(&link).state()), (vec![], LineState::Down), "traffic alone");
+    assert_eq!(link.directions()[0].sender_counters().dropped_packets, 1);
     link.dial(s(10));
     assert_eq!(circuit(&link).state(), LineState::Dialling);
-    let arrivals = times(&run(&mut link, &[], s(100)), TERMINAL);
-    assert_eq!((arrivals[&0], circuit(&link).state()), (ms(15_375), LineState::Up), "up, however idle");
+    let offers = [burst(s(12), HUB, 1, 1, 1000), burst(s(15), HUB, 2, 1, 1000)].concat();
+    let arrivals = times(&run(&mut link, &offers, s(100)), TERMINAL);
+    assert_eq!(arrivals.into_iter().collect::<Vec<_>>(), [(2, ms(15_375))]);
+    assert_eq!(circuit(&link).state(), LineState::Up, "however idle");
     link.hang_up(s(100));
     link.hang_up(s(101));
     assert_eq!(circuit(&link).state(), LineState::Down);

@@ -63,3 +63,48 @@ fn expect_relayed(case: &Value, connections: f64) {
         assert_eq!((measured(side, "relayed"), measured(side, "bypassed")), (connections, 0.0), "{side:#}");
     }
 }
+
+/// Two pages and some pings over a line that the terminal's gateway dials.
+const DIALLED: &str = "title = 'a line'\nseed = 5\nlateness = { p99 = '1 s', worst = '10 s' }\n\
+    [links.sat]\nrate = '64 kbit/s'\none_way_delay = '250 ms'\nframing = 'ppp'\nbetween = ['hub', 'ship']\n\
+    circuit = { charged_from = 'modems', stages = [{ name = 'dial', time = '2 s' }, { name = 'modems', time = '1 s' }] }\n\
+    tariff = { currency = 'EUR', time = { price = '0.60', first = '10 s' } }\n\
+    [gateways.sat]\ncompression = 'off'\ndial = { linger = '3 s' }\n\
+    [[workloads]]\nname = 'note'\napp = 'page'\nclient = 'ship'\nserver = 'hub'\nbytes = '2 kB'\n\
+    [[workloads]]\nname = 'echo'\napp = 'ping'\nclient = 'ship'\nserver = 'hub'\ncount = 3\nstart = '14 s'\ntimeout = '2 s'\n\
+    [[workloads]]\nname = 'page'\napp = 'page'\nclient = 'ship'\nserver = 'hub'\nbytes = '10 kB'\nstart = '18 s'\n\
+    [[workloads]]\nname = 'end'\napp = 'ping'\nclient = 'ship'\nserver = 'hub'\ncount = 1\nstart = '36 s'\ntimeout = '1 s'\n";
+
+#[test]
+fn a_line_is_dialled_alike_live_and_in_virtual_time() {
+    let user = users()[0];
+    let place = Place::new(user);
+    place.write("s.toml", DIALLED);
+    place.bentpipe(&["run", "s.toml", "--out", "live"]).ends();
+    let table = place.bentpipe(&["run", "s.toml", "--virtual", "--out", "virtual"]).ends().stdout;
+    assert!(table.contains("cost 0.20 EUR"), "{table}");
+    let calls = ["live", "virtual"].map(|out| {
+        let recorded = Recorded::read(&place, out);
+        let case = recorded.case(0);
+        let link = array(&case["links"]).iter().find(|link| link["name"] == "sat").unwrap();
+        let bill = &link["bill"];
+        let calls: Vec<[f64; 3]> = array(&bill["calls"])
+            .iter()
+            .map(|call| ["set_up", "on_air", "cost_nano"].map(|key| call[key].as_f64().unwrap()))
+            .collect();
+        let total: f64 = array(&bill["workloads"]).iter().map(|share| share["cost_nano"].as_f64().unwrap()).sum();
+        assert_eq!(total, bill["total_nano"].as_f64().unwrap(), "{out}: {bill:#}");
+        let terminal = &array(&array(&case["gateways"])[0]["sides"])[1];
+        assert_eq!((measured(terminal, "calls"), measured(terminal, "dropped_ping")), (2.0, 4.0), "{out}");
+        for name in ["note", "page"] {
+            assert_eq!(recorded.workload(0, name)["status"], "done", "{out}: {name}");
+        }
+        println!("{out}: set-up, airtime, price of each call: {calls:?}");
+        calls
+    });
+    let [live, simulated] = &calls;
+    assert_eq!((live.len(), simulated.len()), (2, 2), "{live:?} {simulated:?}");
+    for (live, simulated) in live.iter().zip(simulated) {
+        assert!((live[0] - simulated[0]).abs() < 0.1 && (live[1] - simulated[1]).abs() < 1.0, "{live:?} {simulated:?}");
+    }
+}

@@ -9,6 +9,7 @@ mod bypass;
 mod circuit;
 mod deaths;
 mod diagnosis;
+mod dial;
 mod faults;
 mod idle;
 mod link;
@@ -32,7 +33,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// A part's name, and what it does; `true`: with the full numbers.
 type Part = (&'static str, fn(bool));
-const PARTS: [Part; 15] = [
+const PARTS: [Part; 16] = [
     ("faults", faults::run),
     ("relay", relay::run),
     ("unauthenticated_peers", unauthenticated_peers::run),
@@ -45,6 +46,7 @@ const PARTS: [Part; 15] = [
     ("diagnosis", diagnosis::run),
     ("semantics", semantics::run),
     ("circuit", circuit::run),
+    ("dial", dial::run),
     ("deaths", deaths::run),
     ("pushback", pushback::run),
     ("scale", scale::run),

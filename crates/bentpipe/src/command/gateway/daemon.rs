@@ -7,6 +7,8 @@ use super::{keys, metrics, notify};
 use crate::cli::GatewayArguments;
 use crate::terminal;
 use anyhow::Context;
+use bentpipe_gateway::dial::LineNotice;
+use bentpipe_gateway::dial::ledger::Ending;
 use bentpipe_gateway::file::Role;
 use bentpipe_gateway::satellite::keys::PairKeys;
 use bentpipe_gateway::satellite::quic::{Crypto, QuicSatellite};
@@ -15,6 +17,10 @@ use bentpipe_gateway::{Fail, Gateway, GatewayFile, LogEvent, Metrics};
 use bentpipe_host::clock::Clock;
 use bentpipe_host::gateway::rights::{self, Rights};
 use bentpipe_host::gateway::{GatewayDriver, SiteOptions, findings};
+use bentpipe_host::line::LineDevice;
+use bentpipe_host::line::hook::HookLine;
+use bentpipe_host::line::ledger::{LedgerFile, LedgerFileError};
+use bentpipe_host::line::modem::ModemLine;
 use bentpipe_host::namespace::raise_descriptor_limit;
 use bentpipe_lab::files::{TEXT_BYTES_MAX, read_text};
 use sd_notify::NotifyState;
@@ -29,6 +35,8 @@ use tracing::Level;
 
 /// Interval between polls of signals, log events and metrics.
 const TICK: Duration = Duration::from_millis(200);
+/// A hook has so long to end the line when the gateway stops.
+const LINE_DOWN: Duration = Duration::from_secs(10);
 /// Exit status when a second signal ends the daemon at once.
 const EXIT_AT_ONCE: i32 = 1;
 
@@ -81,8 +89,9 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
     // The seed is for virtual runs: TLS draws the system's random numbers.
     let satellite = QuicSatellite::with_incoming(clock.now(), file.gateway.satellite.clone(), file.incoming, crypto, 0)
         .with_context(|| format!("{}: the satellite side", path.display()))?;
-    let gateway = Gateway::new(file.gateway.clone(), Box::new(satellite));
-    let driver = GatewayDriver::start(None, clock, gateway, site_options(&file))
+    let mut gateway = Gateway::new(file.gateway.clone(), Box::new(satellite));
+    let line = line(&file, &mut gateway, clock.now())?;
+    let driver = GatewayDriver::start_with_line(None, clock, gateway, site_options(&file), line)
         .with_context(|| format!("{}: the gateway cannot start", path.display()))?;
     let metrics = metrics::Shared::default();
     if let Some(address) = file.metrics {
@@ -176,6 +185,11 @@ pub fn run(role: Role, arguments: &GatewayArguments) -> anyhow::Result<ExitCode>
             }
         }
     }
+    if file.gateway.settings.dial.is_some() {
+        // The call is ended, and its end in the ledger.
+        driver.with(Gateway::end);
+        driver.wait_until_done(LINE_DOWN);
+    }
     let last = driver.stop();
     let (relayed, taken, given) = (last.relayed, last.bytes_taken, last.bytes_given);
     log.line(Level::INFO, &format!("stopped; {relayed} connections relayed, {taken} B taken, {given} B given"));
@@ -213,13 +227,49 @@ fn findings(file: &GatewayFile, check: bool) -> Vec<String> {
     all
 }
 
-/// Reads a gateway's file. The key is looked for from its folder.
-fn read(path: &Path, role: Role) -> Result<GatewayFile, BadInput> {
+/// Reads a gateway's file. The key and the ledger are looked for from its folder.
+pub(super) fn read(path: &Path, role: Role) -> Result<GatewayFile, BadInput> {
     let name = path.display().to_string();
     let text = read_text(path, TEXT_BYTES_MAX).map_err(|error| BadInput(format!("cannot read {name}: {error}")))?;
     let mut file = GatewayFile::parse(role, &name, &text)?;
-    file.key = path.parent().unwrap_or(Path::new("")).join(&file.key);
+    let folder = path.parent().unwrap_or(Path::new(""));
+    file.key = folder.join(&file.key);
+    if let Some(ledger) = file.gateway.settings.dial.as_mut().and_then(|dial| dial.ledger.as_mut()) {
+        *ledger = folder.join(&ledger);
+    }
     Ok(file)
+}
+
+/// The line that a terminal dials, and its ledger.
+fn line(
+    file: &GatewayFile,
+    gateway: &mut Gateway,
+    now: bentpipe_net::time::Instant,
+) -> anyhow::Result<Option<Box<dyn LineDevice>>> {
+    let dial = file.gateway.settings.dial.as_ref();
+    let Some((dial, path)) = dial.and_then(|dial| Some((dial, dial.ledger.as_ref()?))) else { return Ok(None) };
+    let tariff = file.gateway.line.tariff.as_ref();
+    let until = Instant::now() + LINE_DOWN;
+    let opened = loop {
+        match LedgerFile::open(path, tariff) {
+            // The hook of a gateway that has died is about to end its call.
+            Err(LedgerFileError::InUse(_)) if Instant::now() < until => std::thread::sleep(TICK),
+            opened => break opened,
+        }
+    };
+    let (writer, ledger) = opened.map_err(|error| BadInput(format!("dial.ledger: {error}")))?;
+    gateway.restore_ledger(&ledger);
+    let line: Box<dyn LineDevice> = match (&dial.hook, &dial.modem) {
+        (Some(argv), _) => {
+            Box::new(HookLine::new(argv, writer, now).map_err(|error| BadInput(format!("dial.hook: {error}")))?)
+        }
+        (None, Some(modem)) => {
+            let line = ModemLine::new(modem.clone(), writer, now);
+            Box::new(line.map_err(|error| BadInput(format!("dial.modem: {error}")))?)
+        }
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(line))
 }
 
 fn site_options(file: &GatewayFile) -> SiteOptions {
@@ -242,6 +292,11 @@ fn name(role: Role) -> &'static str {
 fn level(log_event: &LogEvent) -> Level {
     match log_event {
         LogEvent::Connected | LogEvent::Heard | LogEvent::Released | LogEvent::Relaying => Level::INFO,
+        LogEvent::Line(
+            LineNotice::Dialling { .. }
+            | LineNotice::Up { .. }
+            | LineNotice::Down { why: Ending::Idle | Ending::Stopped, .. },
+        ) => Level::INFO,
         LogEvent::NotOpened { .. } | LogEvent::Lost { why: Loss::Closed, connections: 0 } => Level::INFO,
         LogEvent::NoSocket { .. } => Level::ERROR,
         _ => Level::WARN,

@@ -1,5 +1,7 @@
 //! The daemon's metrics for a monitoring system, as OpenMetrics over a small HTTP server.
 
+mod line;
+
 use bentpipe_gateway::Metrics;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
@@ -126,6 +128,9 @@ impl Collector for Snapshot {
         for (name, help, unit, value) in counters {
             let metric = ConstCounter::new(value);
             metric.encode(encoder.encode_descriptor(name, help, unit.as_ref(), metric.metric_type())?)?;
+        }
+        if f.line.dials {
+            line::encode(&f.line, &mut encoder)?;
         }
         let truth = |is: bool| if is { 1.0 } else { 0.0 };
         let gauges = [

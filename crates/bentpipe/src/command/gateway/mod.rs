@@ -1,5 +1,6 @@
-//! Runs one of the two gateways of a link, and makes their keys.
+//! Runs one of the two gateways of a link, makes their keys, and says what calls cost.
 
+mod cost;
 mod daemon;
 mod hub_name;
 mod keys;
@@ -17,5 +18,6 @@ pub fn run(action: GatewayAction) -> anyhow::Result<ExitCode> {
         GatewayAction::Hub(arguments) => daemon::run(Role::Hub, &arguments),
         GatewayAction::Terminal(arguments) => daemon::run(Role::Terminal, &arguments),
         GatewayAction::Keys(arguments) => keys::run(&arguments),
+        GatewayAction::Cost(arguments) => cost::run(&arguments),
     }
 }
