@@ -612,4 +612,43 @@ except_to = ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
             let _ = GatewayFile::parse(Role::Terminal, "t.toml", &text);
         }
     }
+
+    /// A line: its link has a circuit, a terminal has a hook or a modem and a ledger, a hub neither.
+    #[test]
+    fn a_file_with_dialling_says_who_dials_and_where_it_is_written() {
+        let text = |dial: &str, link: &str| {
+            let own = "hub = '203.0.113.5:4433'\nkey = 'k'\npeer_key = 'abc'\nsocks = '127.0.0.1:1080'\n";
+            format!("{own}dial = {{ {dial} }}\n[link]\nkind = '{link}'\n")
+        };
+        let good = text("hook = ['line', 'sat'], ledger = 'l', raise = ['open'], linger = '20 s'", "iridium");
+        let file = GatewayFile::parse(Role::Terminal, "t.toml", &good).unwrap();
+        let settings = &file.gateway.settings;
+        let dial = settings.dial.as_ref().unwrap();
+        assert_eq!((dial.linger, &dial.raise[..]), (Duration::from_secs(20), &[crate::dial::Raise::Open][..]));
+        assert_eq!((settings.fail, file.gateway.satellite.dials), (Fail::Closed, true));
+        // Charged from the stage "network", the last one.
+        assert_eq!(file.gateway.line.charged_before, Duration::from_secs(8));
+        assert!(file.gateway.line.tariff.is_some());
+        for (dial, link, key, what) in [
+            ("hook = ['x'], ledger = 'l'", "geo-two-way", "dial", "no circuit"),
+            ("ledger = 'l'", "iridium", "dial.hook", "missing"),
+            ("hook = ['x']", "iridium", "dial.ledger", "missing"),
+            ("hook = [], ledger = 'l'", "iridium", "dial.hook", "names no command"),
+            ("hook = ['x'], modem = { device = '/d', number = '1' }", "iridium", "dial.modem", "only one of"),
+            ("hook = ['x'], ledger = 'l', linger = '0 s'", "iridium", "dial.linger", "1 s or more"),
+            ("hook = ['x'], ledger = 'l', back_off_most = '2 s'", "iridium", "dial.back_off_most", "15 s or more"),
+            ("hook = ['x'], ledger = 'l', calls_per_hour = 0", "iridium", "dial.calls_per_hour", "1 to 100000"),
+            ("hook = ['x'], ledger = 'l', raise = ['ntp']", "iridium", "dial.raise.0", "open"),
+            ("hook = ['x'], ledger = 'l', raises = []", "iridium", "dial.raises", "raise"),
+        ] {
+            let problem = GatewayFile::parse(Role::Terminal, "t.toml", &text(dial, link)).unwrap_err();
+            assert_eq!(problem.key, key, "{dial}: {problem}");
+            assert!(problem.message.contains(what), "{dial}: {problem}");
+        }
+        let hub = good.replace("hub = '203.0.113.5:4433'\n", "");
+        let problem = GatewayFile::parse(Role::Hub, "h.toml", &hub).unwrap_err();
+        assert!(problem.key == "dial.ledger" && problem.message.contains("only a terminal's"), "{problem}");
+        let hub = hub.replace("hook = ['line', 'sat'], ledger = 'l', raise = ['open'], ", "");
+        GatewayFile::parse(Role::Hub, "h.toml", &hub).unwrap();
+    }
 }

@@ -269,3 +269,12 @@ fn at_the_cap_requests_are_refused_and_the_reason_is_logged() {
     assert!(world.terminal().line.cost <= "1.50".parse().unwrap(), "{:?}", world.terminal().line.cost);
     assert!(!first.lock().unwrap().over, "what is open stays open");
 }
+
+#[test]
+fn a_scenario_dials_circuits_only() {
+    let problem = |text: &str| Scenario::parse("x.toml", text, &[]).unwrap_err().to_string();
+    let fixed = "title = 'x'\n[links.sat]\nkind = 'geo-two-way'\nbetween = ['hub', 'ship']\n[gateways.sat.dial]\n";
+    assert!(problem(fixed).contains("gateways.sat.dial: link sat has no circuit"), "{}", problem(fixed));
+    let hook = pair("hook = ['line']\n");
+    assert!(problem(&hook).contains("gateways.sat.dial.hook: only a daemon's file"), "{}", problem(&hook));
+}
