@@ -381,6 +381,9 @@ impl LinkConfig {
             }
             table.insert(side.to_owned(), Value::Table(direction));
         }
+        if let Some(Value::Table(circuit)) = table.get("circuit") {
+            CircuitText::check_moved(circuit).map_err(|p| p.under("circuit"))?;
+        }
         let text: LinkText = read(table)?;
         text.resolve(registry).map_err(|mut problem| {
             // A key inherited from the top level is named where it stands.

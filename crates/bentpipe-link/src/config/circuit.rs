@@ -6,6 +6,7 @@ use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::time::Duration;
 use bentpipe_net::units::{BitErrorRatio, Percent};
 use serde::{Deserialize, Serialize};
+use toml::Table;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -14,10 +15,6 @@ pub(super) struct CircuitText {
     stages: Vec<StageText>,
     idle_hang_up: Option<Duration>,
     charged_from: Option<String>,
-    /// Keys of old files, refused with the key that took their place.
-    cost_per_minute: Option<toml::Value>,
-    currency: Option<toml::Value>,
-    charging_increment: Option<toml::Value>,
     gives_up: Option<GivesUpText>,
     on_demand: Option<OnDemandText>,
 }
@@ -50,7 +47,25 @@ struct GivesUpText {
     after: Duration,
 }
 
+/// Keys of old files, and what took their place in the link's tariff.
+const MOVED: [(&str, &str); 3] = [
+    ("cost_per_minute", "time = { price = \"1.44\", per = \"1 min\" }"),
+    ("currency", "currency = \"USD\""),
+    ("charging_increment", "time = { price = \"1.44\", first = \"20 s\" }"),
+];
+
 impl CircuitText {
+    /// Refuses keys of old files by the key that took their place.
+    pub(super) fn check_moved(circuit: &Table) -> Result<(), KeyProblem> {
+        match MOVED.iter().find(|(key, _)| circuit.contains_key(*key)) {
+            None => Ok(()),
+            Some((key, now)) => {
+                let what = format!("is now a part of the link's [tariff]; allowed there: such as {now}");
+                Err(KeyProblem::new(*key, what))
+            }
+        }
+    }
+
     /// `channels`: of the larger bundle, if there is one.
     pub(super) fn resolve(self, channels: Option<usize>) -> Result<CircuitConfig, KeyProblem> {
         let charged_from_stage = match &self.charged_from {
@@ -60,16 +75,6 @@ impl CircuitText {
                 KeyProblem::new("charged_from", format!("there is no stage {name:?}; allowed: {}", stages.join(", ")))
             })?),
         };
-        for (key, is_there, now) in [
-            ("cost_per_minute", self.cost_per_minute.is_some(), "time = { price = \"1.44\", per = \"1 min\" }"),
-            ("currency", self.currency.is_some(), "currency = \"USD\""),
-            ("charging_increment", self.charging_increment.is_some(), "time = { price = \"1.44\", first = \"20 s\" }"),
-        ] {
-            if is_there {
-                let what = format!("is now a part of the link's [tariff]; allowed there: such as {now}");
-                return Err(KeyProblem::new(key, what));
-            }
-        }
         Ok(CircuitConfig {
             stages: self.stages.into_iter().map(|stage| Stage { name: stage.name, time: stage.time }).collect(),
             idle_hang_up: self.idle_hang_up,

@@ -54,6 +54,7 @@ fn completions_and_man_pages_are_written() {
         "bentpipe-experiments-list.1",
         "bentpipe-experiments-run.1",
         "bentpipe-experiments.1",
+        "bentpipe-gateway-cost.1",
         "bentpipe-gateway-hub.1",
         "bentpipe-gateway-keys.1",
         "bentpipe-gateway-terminal.1",
