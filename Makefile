@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BIN = target/release/bentpipe
 
-.PHONY: all build demo test test-gateway-long bench bench-gateway bench-transfers bench-typing parity results docs check man install clean setup-demo setup-test
+.PHONY: all build demo test test-gateway-long bench bench-gateway bench-transfers bench-typing bench-queues parity results docs check man install clean setup-demo setup-test
 
 all: build
 
@@ -47,6 +47,12 @@ bench-transfers: build
 bench-typing: build
 	tools/setup telnet telnetd ssh sshd mosh
 	BENTPIPE=$(BIN) tools/bench-typing
+
+# Waits in FQ-CoDel, CoDel and PIE next to those in ns-3's, which is installed into target/ns3: docs/explanation/queues.md. Takes
+# about a minute, and several more the first time.
+bench-queues:
+	tools/setup g++ venv
+	tools/bench-queues
 
 # Live runs compared with simulated ones: docs/explanation/parity.md. Live samples stay in runs/parity; to use them again:
 # bentpipe parity --live-from runs/parity

@@ -5,8 +5,7 @@
 //! `cargo bench -p bentpipe-sim --bench simulator -- ROUNDS CASE` runs fewer. A second table has the same network with each queue
 //! discipline on its link, in percent of the packets per CPU second with a FIFO; `-- ROUNDS queues` makes that one alone.
 //!
-//! ns-3 comes from its PyPI package, whose libraries a C++ program of the same scenario is linked to (g++ is needed, its
-//! Python bindings are not): `python3 -m venv target/ns3 && target/ns3/bin/pip install --no-deps ns3`.
+//! ns-3 comes from its PyPI package: `python3 -m venv target/ns3 && target/ns3/bin/pip install --no-deps ns3`.
 
 use bentpipe_apps::ClientServer as _;
 use bentpipe_apps::bulk::{Amount, BulkSpec};
@@ -18,15 +17,16 @@ use bentpipe_net::time::{Duration, Instant};
 use bentpipe_net::topology::LinkSpec;
 use bentpipe_sim::network::{Network, Setup, Stop};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+
+mod ns3;
 
 /// One way: a geostationary satellite with the hosts' own delays.
 const ONE_WAY_MS: u64 = 300;
 const PORT: u16 = 5001;
 /// CPU seconds that one run of ns-3 may take; what it did until then is what counts.
 const NS3_SECONDS: u64 = 10;
-const NS3_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/ns3_dumbbell.cc");
 
 /// A site sends bulk data to another one; all windows together are one bandwidth-delay product.
 #[derive(Clone, Copy)]
@@ -157,9 +157,9 @@ fn main() {
         .enumerate()
         .filter(|(_, case)| only.is_none_or(|part| case.name.contains(part.as_str())))
         .collect();
-    let ns3_program = build_ns3().inspect_err(|why| println!("ns-3 skipped: {why}")).ok();
+    let ns3_program = ns3::build("dumbbell").inspect_err(|why| println!("ns-3 skipped: {why}")).ok();
     let mut own = vec![Vec::new(); CASES.len()];
-    let mut ns3 = vec![Vec::new(); CASES.len()];
+    let mut ns3_runs = vec![Vec::new(); CASES.len()];
     for round in 0..rounds {
         for (number, case) in &cases {
             own[*number].extend(run_apart(*number));
@@ -167,7 +167,7 @@ fn main() {
             if round == 0
                 && let Some(program) = &ns3_program
             {
-                ns3[*number].extend(case.run_ns3(program));
+                ns3_runs[*number].extend(case.run_ns3(program));
             }
         }
     }
@@ -181,8 +181,8 @@ fn main() {
         let speed = Spread::of(&own[number], |run| run.packets / run.cpu_seconds / 1e6);
         let virtual_speed = Spread::of(&own[number], |run| run.virtual_seconds / run.cpu_seconds);
         let memory = Spread::of(&own[number], |run| run.peak_megabytes);
-        let bypass = Spread::of(&ns3[number], |run| run.packets / run.cpu_seconds / 1e6);
-        let (theirs, times) = match ns3[number].is_empty() {
+        let bypass = Spread::of(&ns3_runs[number], |run| run.packets / run.cpu_seconds / 1e6);
+        let (theirs, times) = match ns3_runs[number].is_empty() {
             true => ("-".to_owned(), "-".to_owned()),
             false => (format!("{:.4}", bypass.median), format!("{:.0}", speed.median / bypass.median)),
         };
@@ -345,36 +345,6 @@ fn read_run(command: &mut Command) -> Option<Run> {
         return None;
     };
     Some(Run { packets, cpu_seconds, virtual_seconds, peak_megabytes })
-}
-
-/// Compiles the scenario against the ns-3 of a Python installation; why not, if it cannot be done.
-fn build_ns3() -> Result<PathBuf, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let find = "import importlib.util as u; print(*u.find_spec('ns3').submodule_search_locations)";
-    let package = [root.join("target/ns3/bin/python3"), PathBuf::from("python3")].iter().find_map(|python| {
-        let output = Command::new(python).args(["-c", find]).output().ok().filter(|output| output.status.success())?;
-        Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
-    });
-    let package = package.ok_or(
-        "no python3 here has it; python3 -m venv target/ns3 && target/ns3/bin/pip install --no-deps ns3 gets it",
-    )?;
-    let libraries = package.join("lib64");
-    let names = std::fs::read_dir(&libraries).map_err(|error| format!("{}: {error}", libraries.display()))?;
-    let names = names.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let stem = names.filter_map(|name| name.strip_prefix("lib")?.strip_suffix("core.so").map(str::to_owned)).next();
-    let stem = stem.ok_or_else(|| format!("{} has no core library", libraries.display()))?;
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ns3-dumbbell");
-    let mut command = Command::new("g++");
-    command.args(["-O2", "-std=c++20", NS3_SOURCE, "-Wl,--allow-shlib-undefined", "-o"]).arg(&program);
-    command.arg("-I").arg(package.join("include")).arg("-L").arg(&libraries);
-    command.arg(format!("-Wl,-rpath,{}", libraries.display()));
-    command
-        .args(["core", "network", "internet", "applications", "point-to-point"].map(|part| format!("-l{stem}{part}")));
-    match command.output() {
-        Ok(output) if output.status.success() => Ok(program),
-        Ok(output) => Err(format!("g++ failed: {}", String::from_utf8_lossy(&output.stderr))),
-        Err(error) => Err(format!("g++: {error}")),
-    }
 }
 
 /// Time that this process has had a processor.
