@@ -28,6 +28,7 @@ mod harness;
 pub(crate) mod pie;
 pub(crate) mod priority;
 pub(crate) mod red;
+pub mod reserved;
 pub(crate) mod scfq;
 mod turns;
 mod virtual_time;

@@ -11,7 +11,7 @@
 
 use crate::config::impairments as built_in;
 use crate::impairment::ImpairmentSpec;
-use crate::queue::{QueueConfig, QueueLimit, cake, codel, drr, fq_codel, pie, priority, red, scfq, wfq};
+use crate::queue::{QueueConfig, QueueLimit, cake, codel, drr, fq_codel, pie, priority, red, reserved, scfq, wfq};
 use bentpipe_net::problem::KeyProblem;
 use bentpipe_net::units::{BitRate, DataSize};
 use serde::Deserialize;
@@ -87,6 +87,7 @@ impl Registry {
             .with_queue("pie", pie::read)
             .with_queue("priority", priority::read)
             .with_queue("red", red::read)
+            .with_queue("reservations", reserved::read)
             .with_queue("scfq", scfq::read)
             .with_queue("wfq", wfq::read)
             .with_impairment("jitter", built_in::read_jitter)

@@ -17,6 +17,8 @@ pub mod protocol {
     pub const TCP: u8 = 6;
     /// RFC 768.
     pub const UDP: u8 = 17;
+    /// RFC 2205.
+    pub const RSVP: u8 = 46;
     /// RFC 4443.
     pub const ICMPV6: u8 = 58;
 }

@@ -30,6 +30,19 @@ pub(super) struct ClassText {
     workload: Option<String>,
 }
 
+impl ClassText {
+    /// It says which packets belong to the class.
+    pub fn has_conditions(&self) -> bool {
+        let ClassText { weight: _, addresses, source, destination, ports, protocol, dscp, workload } = self;
+        let lists = [addresses, source, destination];
+        lists.iter().any(|list| list.is_some())
+            || ports.is_some()
+            || protocol.is_some()
+            || dscp.is_some()
+            || workload.is_some()
+    }
+}
+
 /// Assigns each packet to the first class whose conditions hold.
 #[derive(Clone, Debug)]
 pub(super) struct Classifier {
@@ -61,13 +74,23 @@ enum Condition {
 impl Classifier {
     /// Reads `classes`. `weighted`: the discipline knows weights.
     pub fn read(texts: Vec<ClassText>, weighted: bool, context: &QueueContext) -> Result<Classifier, KeyProblem> {
+        Classifier::read_list("classes", texts, weighted, context)
+    }
+
+    /// Reads a list of classes that stands under another key.
+    pub fn read_list(
+        key: &str,
+        texts: Vec<ClassText>,
+        weighted: bool,
+        context: &QueueContext,
+    ) -> Result<Classifier, KeyProblem> {
         if texts.is_empty() {
-            return Err(KeyProblem::new("classes", "is empty; allowed: at least one class"));
+            return Err(KeyProblem::new(key, "is empty; allowed: at least one class"));
         }
         let count = texts.len();
         let mut classes = Vec::new();
         for (number, text) in texts.into_iter().enumerate() {
-            let under = |problem: KeyProblem| problem.under(&format!("classes.{number}"));
+            let under = |problem: KeyProblem| problem.under(&format!("{key}.{number}"));
             let class = Class::read(text, weighted, context).map_err(under)?;
             if class.conditions.is_empty() && number + 1 < count {
                 let what =
@@ -81,7 +104,7 @@ impl Classifier {
         }
         if classes.len() > CLASSES_MAX {
             let what = format!("are {count}; allowed: {CLASSES_MAX}, the one for all other packets included");
-            return Err(KeyProblem::new("classes", what));
+            return Err(KeyProblem::new(key, what));
         }
         Ok(Classifier { classes })
     }

@@ -44,6 +44,7 @@ const DISCIPLINES: &[&str] = &[
     "kind = 'red'",
     "kind = 'red', min = '1 kB', max = '3 kB', weight = 0.2, gentle = false",
     "kind = 'scfq'",
+    "kind = 'reservations'",
     "kind = 'wfq'",
     "kind = 'wfq', classes = [{ source = ['10.0.0.0/8'] }, { weight = 2 }]",
 ];
