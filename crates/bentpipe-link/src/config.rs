@@ -10,7 +10,7 @@
 //! ```
 
 use crate::circuit::CircuitConfig;
-use crate::framing::{Aal5, AsyncPpp, Ethernet, FrameRelay, Framing, Ppp};
+use crate::framing::{Aal5, AsyncPpp, Ethernet, FrameRelay, Framing, Ppp, Sdlc};
 use crate::geostationary::{self, Site};
 use crate::impairment::ImpairmentSpec;
 use crate::medium::MediumConfig;
@@ -210,6 +210,9 @@ enum FramingText {
         fcs_bytes: Option<u64>,
         bits_per_byte: Option<u64>,
         escape_map: Option<u32>,
+    },
+    Sdlc {
+        flag_bytes: Option<u64>,
     },
     Ethernet {
         preamble_and_gap: Option<bool>,
@@ -620,6 +623,9 @@ impl FramingText {
                 bits_per_byte: one_of("bits_per_byte", bits_per_byte, &[9, 10, 11, 12], 10)?,
                 escape_map: escape_map.unwrap_or(u32::MAX),
             }),
+            FramingText::Sdlc { flag_bytes } => {
+                Framing::Sdlc(Sdlc { flag_bytes: one_of("flag_bytes", flag_bytes, &[1, 2], 1)? })
+            }
             FramingText::Ethernet { preamble_and_gap, minimum } => Framing::Ethernet(Ethernet {
                 preamble_and_gap: preamble_and_gap.unwrap_or(true),
                 minimum: minimum.unwrap_or(true),

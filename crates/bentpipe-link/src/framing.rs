@@ -1,6 +1,7 @@
 //! Framing: how many bits a packet becomes on the wire, and whether a check discards damaged ones.
 
 use bentpipe_net::content::pattern_byte;
+use bentpipe_net::hdlc::StuffedBits;
 use bentpipe_net::packet::Packet;
 
 /// The framing around a packet.
@@ -12,6 +13,8 @@ pub enum Framing {
     Ppp(Ppp),
     /// PPP on an asynchronous line: start and stop bits, escaped octets (RFC 1662 §4).
     AsyncPpp(AsyncPpp),
+    /// SDLC: a UDP datagram's data are one frame, address to check sequence.
+    Sdlc(Sdlc),
     /// Ethernet (IEEE 802.3).
     Ethernet(Ethernet),
     /// Frame relay (Q.922 core; encapsulation: RFC 2427).
@@ -51,6 +54,16 @@ pub struct AsyncPpp {
     pub bits_per_byte: u64,
     /// The async control character map: bit n set, octet n is escaped (RFC 1662 §7.1). All ones until negotiated.
     pub escape_map: u32,
+}
+
+/// Options of SDLC.
+///
+/// The line carries frames of stations, not IP: the sites hand each frame to the link as the data of a UDP datagram, whose IP and
+/// UDP headers are not on the line. A packet that is no UDP datagram counts as the information field of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sdlc {
+    /// Flags a frame: 1 when frames share them, 2 when not.
+    pub flag_bytes: u64,
 }
 
 /// Options of Ethernet.
@@ -107,6 +120,7 @@ impl Framing {
                 let octets = line.frame.overhead(ethernet) + length + escapes(line, each_byte);
                 octets * line.bits_per_byte
             }
+            Framing::Sdlc(options) => sdlc_bits(options, ethernet, each_byte),
             Framing::Ethernet(options) => {
                 let frame = if ethernet { length } else { length + ETHERNET_HEADER } + 4;
                 let frame = if options.minimum { frame.max(64) } else { frame };
@@ -137,7 +151,7 @@ impl Framing {
     /// True if the bits depend on what a packet holds, not only on its length.
     #[must_use]
     pub fn reads_content(&self) -> bool {
-        matches!(self, Framing::AsyncPpp(_) | Framing::Ppp(Ppp { bit_stuffing: true, .. }))
+        matches!(self, Framing::AsyncPpp(_) | Framing::Sdlc(_) | Framing::Ppp(Ppp { bit_stuffing: true, .. }))
     }
 
     /// True if a check discards packets with bit errors.
@@ -165,21 +179,8 @@ impl Ppp {
 /// Zeros inserted after five ones in a row, least significant bit first, over header and packet. The check sequence is
 /// taken as random: one more in 62 bits at most, which is left out.
 fn stuffed_zeros(ppp: &Ppp, each_byte: impl FnOnce(&mut dyn FnMut(u8))) -> u64 {
-    let mut ones = 0;
-    let mut zeros = 0;
-    let mut octet = |byte: u8| {
-        for bit in 0..8 {
-            if byte >> bit & 1 == 1 {
-                ones += 1;
-                if ones == 5 {
-                    zeros += 1;
-                    ones = 0;
-                }
-            } else {
-                ones = 0;
-            }
-        }
-    };
+    let mut line = StuffedBits::default();
+    let mut octet = |byte: u8| line.add(byte);
     if ppp.address_control_bytes == 2 {
         octet(0xff);
         octet(0x03);
@@ -189,7 +190,50 @@ fn stuffed_zeros(ppp: &Ppp, each_byte: impl FnOnce(&mut dyn FnMut(u8))) -> u64 {
     }
     octet(0x21);
     each_byte(&mut octet);
-    zeros
+    line.zeros()
+}
+
+/// Octets of an IPv4 header up to its protocol, and the protocol of UDP (RFC 791, RFC 768).
+const TO_PROTOCOL: usize = 10;
+const UDP: u8 = 17;
+/// Length of a UDP header.
+const UDP_HEADER: u64 = 8;
+/// Address, control and check sequence around the information field of a frame.
+const SDLC_FIELDS: u64 = 4;
+
+/// The flags, and the exact bits of the frame between them. The fields around a packet that is no UDP datagram are taken to have no
+/// five ones in a row.
+fn sdlc_bits(options: &Sdlc, ethernet: bool, each_byte: impl FnOnce(&mut dyn FnMut(u8))) -> u64 {
+    let mut line = StuffedBits::default();
+    let mut start = [0; TO_PROTOCOL];
+    let mut at = 0u64;
+    let mut skipped = 0;
+    let mut fields = SDLC_FIELDS * 8;
+    each_byte(&mut |byte| {
+        let index = at as usize;
+        at += 1;
+        if index >= TO_PROTOCOL {
+            if at > skipped {
+                line.add(byte);
+            }
+            return;
+        }
+        start[index] = byte;
+        if index + 1 == TO_PROTOCOL {
+            if !ethernet && start[0] >> 4 == 4 && byte == UDP {
+                // Of a datagram's fragments the first alone has its header.
+                let is_first = u16::from_be_bytes([start[6], start[7]]) & 0x1fff == 0;
+                skipped = u64::from(start[0] & 0xf) * 4 + if is_first { UDP_HEADER } else { 0 };
+                fields = 0;
+            } else {
+                start.iter().for_each(|byte| line.add(*byte));
+            }
+        }
+    });
+    if at < TO_PROTOCOL as u64 {
+        start[..at as usize].iter().for_each(|byte| line.add(*byte));
+    }
+    options.flag_bytes * 8 + fields + line.bits()
 }
 
 /// Octets that are sent as two: flag, escape and mapped control characters, in header and packet (the address 0xff is
@@ -277,5 +321,28 @@ mod tests {
         assert_eq!(Framing::Ppp(ppp).bits_of(&packet(vec![0; 10]), false), without + 2);
         // 0xf0 0x01: 1111 then 1: five ones across the boundary.
         assert_eq!(Framing::Ppp(ppp).bits_of(&packet(vec![0xf0, 0x01]), false), (2 + 7) * 8 + 2 + 1);
+    }
+
+    #[test]
+    fn an_sdlc_frame_is_counted_without_the_headers_that_carry_it() {
+        let sdlc = Framing::Sdlc(Sdlc { flag_bytes: 1 });
+        let ip = |protocol: u8, offset: u8, data: &[u8]| {
+            let mut bytes = vec![0; 20];
+            (bytes[0], bytes[7], bytes[9]) = (0x45, offset, protocol);
+            bytes.extend_from_slice(data);
+            packet(bytes)
+        };
+        let udp = |frame: &[u8]| ip(17, 0, &[&[0xff; 8], frame].concat());
+        // Receive ready with the poll bit to station C1: address, control, check sequence, and the flag.
+        assert_eq!(sdlc.bits_of(&udp(&[0xc1, 0x11, 0x12, 0x34]), false), 40);
+        assert_eq!(sdlc.bits_of(&udp(&[0xff, 0x03, 0x12, 0x34]), false), 42, "ten ones in a row");
+        assert_eq!(Framing::Sdlc(Sdlc { flag_bytes: 2 }).bits_of(&udp(&[0xc1, 0x11, 0x12, 0x34]), false), 48);
+        assert_eq!(sdlc.bits_of(&ip(17, 1, &[0; 8]), false), 8 + 64, "a fragment after the first has no UDP header");
+        assert_eq!(sdlc.bits_of(&udp(&[]), false), 8);
+        // An echo request is an information field.
+        assert_eq!(sdlc.bits_of(&ip(1, 0, &[0; 64]), false), 8 + (4 + 84) * 8);
+        assert_eq!(sdlc.bits_of(&packet(vec![0; 3]), false), 8 + (4 + 3) * 8);
+        assert_eq!(sdlc.bits_of(&udp(&[0; 4]), true), 8 + (4 + 32) * 8 + 64 / 5, "a bridged frame");
+        assert!(sdlc.checks() && sdlc.reads_content());
     }
 }

@@ -8,6 +8,7 @@ pub mod datagram;
 pub mod distribution;
 pub mod dscp;
 pub mod flow;
+pub mod hdlc;
 pub mod headers;
 pub mod held_requests;
 pub mod interception;

@@ -70,7 +70,8 @@ fn direction() -> impl Strategy<Value = String> {
             format!("queue = {{ {limit}{kind} }}")
         }),
     ];
-    let framing = prop_oneof![Just("none"), Just("ppp"), Just("async-ppp"), Just("ethernet"), Just("frame-relay"),];
+    let framing =
+        prop_oneof![Just("none"), Just("ppp"), Just("async-ppp"), Just("sdlc"), Just("ethernet"), Just("frame-relay")];
     let noise = prop_oneof![
         Just("noise = 0.0".to_owned()),
         (-6i32..-2).prop_map(|e| format!("noise = 1e{e}")),
