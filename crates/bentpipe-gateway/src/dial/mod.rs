@@ -69,7 +69,7 @@ impl fmt::Display for Raise {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::NotListed(by) => write!(f, "{by:?} is not listed under raise"),
+            Refusal::NotListed(by) => write!(f, "{by} is not listed under raise"),
             Refusal::CallsPerHour(calls) => write!(f, "{calls} calls were made within an hour"),
             Refusal::CallsPerDay(calls) => write!(f, "{calls} calls were made within a day"),
             Refusal::Cap(cap) => write!(f, "{cap}"),

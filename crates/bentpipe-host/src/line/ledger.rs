@@ -97,10 +97,15 @@ impl LedgerFile {
         self.file.as_fd()
     }
 
-    /// Appends an entry, and returns when it is on the disk.
+    /// Appends an entry, and returns when it is on the disk. What a full disk took of it is removed, so that later entries
+    /// follow a whole one.
     pub fn record(&mut self, entry: &str) -> io::Result<()> {
-        self.file.write_all(entry.as_bytes())?;
-        self.file.sync_data()
+        let whole = self.file.metadata()?.len();
+        let written = self.file.write_all(entry.as_bytes()).and_then(|()| self.file.sync_data());
+        if written.is_err() {
+            self.file.set_len(whole)?;
+        }
+        written
     }
 }
 
@@ -147,5 +152,40 @@ mod tests {
         assert_eq!(priced[0].1.to_string(), "0.48", "20 s, as far as is known");
         assert_eq!(read(&folder.join("none")).unwrap(), Ledger::default());
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// In a process of its own, whose limit of file sizes stands for a full disk.
+    #[test]
+    fn an_entry_that_the_disk_has_no_room_for_leaves_nothing_behind() {
+        const PATH: &str = "BENTPIPE_TEST_LEDGER";
+        let entry = |call| {
+            let news = News::Dial { by: Raise::Open, priority: false };
+            Entry { call, at_ns: call * 1_000_000_000, news }.line()
+        };
+        let Some(path) = std::env::var_os(PATH).map(PathBuf::from) else {
+            let folder = folder();
+            let name = "line::ledger::tests::an_entry_that_the_disk_has_no_room_for_leaves_nothing_behind";
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            let output = child.args([name, "--exact"]).env(PATH, folder.join("full")).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+            return std::fs::remove_dir_all(folder).unwrap();
+        };
+        let limit = |bytes| {
+            let limit = rustix::process::Rlimit { current: bytes, maximum: None };
+            rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+        };
+        // SAFETY: ignoring a signal takes two numbers.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        let (mut file, _) = LedgerFile::open(&path, None).unwrap();
+        file.record(&entry(1)).unwrap();
+        limit(Some(entry(1).len() as u64 + 10));
+        assert!(file.record(&entry(2)).is_err());
+        limit(None);
+        file.record(&entry(3)).unwrap();
+        drop(file);
+        let ledger = read(&path).unwrap();
+        assert!(!ledger.torn);
+        assert_eq!(ledger.calls.iter().map(|call| call.call).collect::<Vec<_>>(), [1, 3]);
     }
 }
