@@ -4,7 +4,7 @@
 //! "Hierarchical packet fair queueing algorithms", IEEE/ACM Transactions on Networking 5(5), 1997): each reserved flow gets the
 //! rate of its reservation, the rest what is left of the link's, and what one does not use is the others'. A packet leaves at most
 //! the time of one longest packet later than it would alone at its rate. Within the rest, each flow has its turn
-//! ([`super::drr`]).
+//! (deficit round robin).
 //!
 //! A reserved flow has room for its token bucket, and two packets more: one that keeps to its reservation never overflows it.
 //! What it sends beyond waits for what others leave, and is dropped where there is no room: the packets of a flow stay in
